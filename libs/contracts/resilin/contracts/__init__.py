@@ -1,0 +1,1 @@
+"""What crosses process boundaries: the job specification, commands, events and records."""

@@ -1,0 +1,151 @@
+"""A log and its snapshots in one SQLite file.
+
+The rows hold the records' JSON, so ``sqlite3 FILE 'select payload from records'`` shows
+the log to anyone. One process writes; any number may read beside it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from resilin.contracts.record import (
+    CorruptRecordError,
+    LogEntry,
+    Record,
+    decode_record,
+    encode_record,
+)
+from resilin.eventlog.port import Snapshot
+
+__all__ = ["LogFileError", "SqliteLog"]
+
+_LAYOUT = 1
+_SCHEMA = """
+CREATE TABLE records (offset INTEGER PRIMARY KEY, payload BLOB NOT NULL);
+CREATE TABLE snapshots (service TEXT PRIMARY KEY, offset INTEGER NOT NULL, payload BLOB NOT NULL);
+"""
+
+
+class LogFileError(ValueError):
+    """The file cannot be used as a log; the message says which file and why."""
+
+
+class SqliteLog:
+    """An :class:`EventLog` and a :class:`SnapshotStore` in one file.
+
+    Args:
+        path: The file; created if missing, unless ``read_only``.
+        read_only: Open an existing log without the right to append.
+        durable: Sync to disk before an append returns. A simulation's log, which can be
+            made again, does without and commits in batches.
+
+    Raises:
+        LogFileError: If the file is no log, or is of a layout that this code does not know.
+    """
+
+    _BATCH = 2_000
+
+    def __init__(self, path: Path, *, read_only: bool = False, durable: bool = True) -> None:
+        self.path = path
+        self._durable = durable
+        self._uncommitted = 0
+        if read_only and not path.is_file():
+            raise LogFileError(f"{path}: no such log file")
+        mode = "ro" if read_only else "rwc"
+        try:
+            self._connection = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None
+            )
+            self._prepare(create=not read_only)
+        except sqlite3.Error as error:
+            raise LogFileError(f"{path}: not a Resilin log ({error})") from None
+        self._end = self._read_end()
+
+    def _prepare(self, *, create: bool) -> None:
+        layout = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        tables = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if create and layout == 0 and tables == 0:
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.executescript(_SCHEMA)
+            self._connection.execute(f"PRAGMA user_version = {_LAYOUT}")
+        elif layout != _LAYOUT:
+            raise LogFileError(f"{self.path}: not a Resilin log of layout {_LAYOUT}")
+        if create:
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'OFF'}")
+
+    def _read_end(self) -> int:
+        row = self._connection.execute("SELECT max(offset) FROM records").fetchone()
+        return -1 if row[0] is None else int(row[0])
+
+    def append(self, record: Record) -> int:
+        """See :meth:`EventLog.append`."""
+        if not self._durable and self._uncommitted == 0:
+            self._connection.execute("BEGIN")
+        offset = self._end + 1
+        self._connection.execute(
+            "INSERT INTO records (offset, payload) VALUES (?, ?)", (offset, encode_record(record))
+        )
+        self._end = offset
+        if not self._durable:
+            self._uncommitted += 1
+            if self._uncommitted >= self._BATCH:
+                self.commit()
+        return offset
+
+    def commit(self) -> None:
+        """Write out what a log that is not durable still holds back."""
+        if self._uncommitted:
+            self._connection.execute("COMMIT")
+            self._uncommitted = 0
+
+    def read(self, after: int = -1) -> Iterator[LogEntry]:
+        """See :meth:`EventLog.read`."""
+        rows = self._connection.execute(
+            "SELECT offset, payload FROM records WHERE offset > ? ORDER BY offset", (after,)
+        )
+        try:
+            for offset, payload in rows:
+                try:
+                    yield LogEntry(offset, decode_record(bytes(payload)))
+                except (CorruptRecordError, TypeError) as error:
+                    raise CorruptRecordError(f"{self.path}: offset {offset}: {error}") from None
+        except sqlite3.Error as error:
+            raise LogFileError(f"{self.path}: the file is damaged ({error})") from None
+
+    def end_offset(self) -> int:
+        """See :meth:`EventLog.end_offset`."""
+        return self._end
+
+    def save(self, service: str, snapshot: Snapshot) -> None:
+        """See :meth:`SnapshotStore.save`."""
+        self._connection.execute(
+            "INSERT OR REPLACE INTO snapshots (service, offset, payload) VALUES (?, ?, ?)",
+            (service, snapshot.offset, snapshot.payload),
+        )
+
+    def load(self, service: str) -> Snapshot | None:
+        """See :meth:`SnapshotStore.load`."""
+        row = self._connection.execute(
+            "SELECT offset, payload FROM snapshots WHERE service = ?", (service,)
+        ).fetchone()
+        return None if row is None else Snapshot(int(row[0]), bytes(row[1]))
+
+    def close(self) -> None:
+        """Commit and close the file."""
+        self.commit()
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
