@@ -444,10 +444,14 @@ class _ExecutorFact(Event):
 
 
 class NodeJoined(_ExecutorFact):
-    """A server's node agent is up: its GPUs can be used."""
+    """A server's node agent is up: its GPUs can be used.
+
+    ``incarnation`` counts the node's starts, so a late repeat of an old report is known.
+    """
 
     type: Literal["NodeJoined"] = "NodeJoined"
     server_id: Identifier
+    incarnation: Annotated[int, Field(ge=1)]
 
 
 class NodeLost(_ExecutorFact):
@@ -455,6 +459,7 @@ class NodeLost(_ExecutorFact):
 
     type: Literal["NodeLost"] = "NodeLost"
     server_id: Identifier
+    incarnation: Annotated[int, Field(ge=1)]
 
 
 class _JobFact(_ExecutorFact):
@@ -487,7 +492,8 @@ class ProgressReported(_JobFact):
 class WorkersReleased(_JobFact):
     """Workers have left these GPUs: they are free in fact.
 
-    ``iterations_done`` is what the job had come to when they left.
+    ``generation`` is the one that took the GPUs away. ``iterations_done`` is what the job
+    had come to when they left.
     """
 
     type: Literal["WorkersReleased"] = "WorkersReleased"

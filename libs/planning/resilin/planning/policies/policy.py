@@ -1,0 +1,101 @@
+"""What an allocation policy is.
+
+A policy sees an immutable view of its virtual cluster and answers two questions, each as a
+pure function: may this job come in (:meth:`Policy.judge`), and how many workers does every
+job have from now on (:meth:`Policy.plan`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from resilin.planning.view import ClusterView, JobView, Plan
+
+__all__ = ["Admission", "AllocationPlan", "Policy", "Reason", "Refusal"]
+
+Reason = Literal["guaranteed-share", "spare-capacity", "makes-room", "policy", "capacity-lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The job may come in.
+
+    Attributes:
+        promised: Whether its deadline is promised.
+        share: Its minimum satisfactory share in workers; 0 without a promise.
+        finish_seconds: When its plan finishes it; None without a promise.
+        plan: The witness of the promise.
+        plans_moved: New plans of other jobs, which keep their own promises.
+    """
+
+    promised: bool
+    share: int = 0
+    finish_seconds: float | None = None
+    plan: Plan = ()
+    plans_moved: Mapping[str, Plan] = field(default_factory=dict)
+
+    @property
+    def admitted(self) -> bool:
+        """Always true; tells the two answers apart."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The job's deadline cannot be promised.
+
+    Attributes:
+        reachable: Whether an empty cluster could meet the deadline.
+        minimum_workers: The fewest workers that would meet it in an empty cluster.
+        blocking: The jobs whose promises stand in the way, those with most GPU time in the
+            asked window first.
+    """
+
+    reachable: bool
+    minimum_workers: int | None
+    blocking: tuple[str, ...]
+
+    @property
+    def admitted(self) -> bool:
+        """Always false; tells the two answers apart."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationPlan:
+    """Workers for every job of the view from now on.
+
+    Attributes:
+        workers: The count for each job, 0 for none.
+        plans: New guaranteed plans, for the jobs whose plan changes.
+        reasons: Why, for the jobs whose count changes.
+        look_again_seconds: When the plan itself has its next step.
+    """
+
+    workers: Mapping[str, int]
+    plans: Mapping[str, Plan] = field(default_factory=dict)
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
+    look_again_seconds: float | None = None
+
+
+class Policy(Protocol):
+    """An allocation policy."""
+
+    @property
+    def name(self) -> str:
+        """The name by which a virtual cluster chooses it."""
+        ...
+
+    def judge(self, view: ClusterView, candidate: JobView) -> Admission | Refusal:
+        """Say whether ``candidate``, which is not in the view, may come in."""
+        ...
+
+    def earliest_deadline(self, view: ClusterView, candidate: JobView) -> float | None:
+        """Return the earliest deadline at which :meth:`judge` would admit the candidate."""
+        ...
+
+    def plan(self, view: ClusterView) -> AllocationPlan:
+        """Divide the GPUs among the view's jobs, from its moment on."""
+        ...
