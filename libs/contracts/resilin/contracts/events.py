@@ -41,6 +41,7 @@ __all__ = [
     "DeadlineChangeRequested",
     "DeadlineChanged",
     "Event",
+    "FactFromCommand",
     "GenerationSwitched",
     "GradientNoiseMeasured",
     "JobAdmitted",
@@ -121,14 +122,16 @@ class ClockTicked(Event):
 # --- admission: what was asked (facts) -----------------------------------------------------
 
 
-class _FromCommand(Event):
+class FactFromCommand(Event):
+    """The base of the facts that a command adds; ``source`` is its position."""
+
     writer: ClassVar[str] = "admission"
     nature: ClassVar = "fact"
     source: SourcePosition
     command_id: Identifier
 
 
-class JobSubmitted(_FromCommand):
+class JobSubmitted(FactFromCommand):
     """A client asked for a job; admission answers at its next quiescence."""
 
     type: Literal["JobSubmitted"] = "JobSubmitted"
@@ -138,14 +141,14 @@ class JobSubmitted(_FromCommand):
     deadline_seconds: Timestamp | None
 
 
-class CancellationRequested(_FromCommand):
+class CancellationRequested(FactFromCommand):
     """A client asked to stop a job."""
 
     type: Literal["CancellationRequested"] = "CancellationRequested"
     job_id: Identifier
 
 
-class DeadlineChangeRequested(_FromCommand):
+class DeadlineChangeRequested(FactFromCommand):
     """A client asked for another deadline."""
 
     type: Literal["DeadlineChangeRequested"] = "DeadlineChangeRequested"
@@ -153,21 +156,21 @@ class DeadlineChangeRequested(_FromCommand):
     deadline_seconds: Timestamp
 
 
-class ServerAdded(_FromCommand):
+class ServerAdded(FactFromCommand):
     """A server belongs to the cell from now on; usable once its node has joined."""
 
     type: Literal["ServerAdded"] = "ServerAdded"
     server: Server
 
 
-class ServerRemoved(_FromCommand):
+class ServerRemoved(FactFromCommand):
     """A server gets no new work and leaves the cell once its workers are released."""
 
     type: Literal["ServerRemoved"] = "ServerRemoved"
     server_id: Identifier
 
 
-class ServerCordoned(_FromCommand):
+class ServerCordoned(FactFromCommand):
     """A server gets no new work (or does again)."""
 
     type: Literal["ServerCordoned"] = "ServerCordoned"
@@ -175,14 +178,14 @@ class ServerCordoned(_FromCommand):
     cordoned: bool
 
 
-class CellConfigured(_FromCommand):
+class CellConfigured(FactFromCommand):
     """The cell's settings from here on."""
 
     type: Literal["CellConfigured"] = "CellConfigured"
     configuration: CellConfiguration
 
 
-class CurvesImported(_FromCommand):
+class CurvesImported(FactFromCommand):
     """Throughput curves became known."""
 
     type: Literal["CurvesImported"] = "CurvesImported"
@@ -190,7 +193,7 @@ class CurvesImported(_FromCommand):
     curve_source: Literal["imported", "profiled", "model"] = "imported"
 
 
-class CommandRejected(_FromCommand):
+class CommandRejected(FactFromCommand):
     """A well-formed command that cannot apply, such as one for an unknown job."""
 
     type: Literal["CommandRejected"] = "CommandRejected"

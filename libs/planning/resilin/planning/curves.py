@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 __all__ = ["ThroughputCurve", "powers_of_two"]
@@ -68,16 +68,12 @@ class ThroughputCurve:
             tuple(self.iterations_per_second[position] for position in kept),
         )
 
-    def restricted_to(self, counts: Iterable[int]) -> ThroughputCurve | None:
-        """Keep only the given worker counts; None if the curve knows none of them."""
-        allowed = frozenset(counts)
-        kept = [position for position, count in enumerate(self.workers) if count in allowed]
-        if not kept:
-            return None
-        return ThroughputCurve(
-            tuple(self.workers[position] for position in kept),
-            tuple(self.iterations_per_second[position] for position in kept),
-        )
+    def levelled(self) -> ThroughputCurve:
+        """Raise every rate to the highest at any smaller count, keeping all counts."""
+        rates: list[float] = []
+        for rate in self.iterations_per_second:
+            rates.append(max(rate, rates[-1]) if rates else rate)
+        return ThroughputCurve(self.workers, tuple(rates))
 
     def floor(self, workers: int) -> int:
         """Return the largest known count that is at most ``workers``; 0 if there is none."""

@@ -59,7 +59,8 @@ class ElasticFlow:
         plans = _filled_by_deadline(view, (*_guaranteed(view), candidate))
         if plans is not None:
             plan = plans.pop(candidate.job_id)
-            return _promise(view, candidate, plan, plans)
+            moved = {job_id: new for job_id, new in plans.items() if new != standing[job_id]}
+            return _promise(view, candidate, plan, moved)
         return _refusal(view, candidate, standing)
 
     def earliest_deadline(self, view: ClusterView, candidate: JobView) -> float | None:
@@ -315,6 +316,8 @@ def _worth_it(
     """Say whether a step finishes the job sooner after its stop, and endangers no promise."""
     table = job.table
     stop = table.stop_at[size]
+    if table.rate_at[size] <= table.rate_at[current]:
+        return False
     if size <= job.workers or stop == 0:
         return True
     if current > 0:

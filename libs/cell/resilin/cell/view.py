@@ -1,0 +1,108 @@
+"""From the cell's state to what planning algorithms see: numbers only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+
+from resilin.cell.state import CellState, JobState
+from resilin.contracts.job_specification import DeadlinePolicy, Elastic
+from resilin.contracts.values import StopCost
+from resilin.planning.curves import ThroughputCurve
+from resilin.planning.view import Binding, ClusterView, JobView, SizeTable
+
+__all__ = ["cluster_view", "job_view", "stop_seconds"]
+
+_BINDINGS = {
+    DeadlinePolicy.GUARANTEED: Binding.GUARANTEED,
+    DeadlinePolicy.SOFT: Binding.SOFT,
+    DeadlinePolicy.BEST_EFFORT: Binding.BEST_EFFORT,
+}
+
+
+def stop_seconds(cost: StopCost, workers: int) -> float:
+    """Return how long a job stands still when it changes to ``workers`` workers."""
+    return cost.fixed_seconds + cost.per_doubling_seconds * (math.log2(workers) + 1)
+
+
+def cluster_view(state: CellState, virtual_cluster: str) -> ClusterView:
+    """View one virtual cluster at the state's moment: its GPUs and its live jobs.
+
+    Promises count on all GPUs but those of the largest ``reserve_servers`` servers; while
+    servers are lost the reserve is used first.
+    """
+    servers = [
+        server
+        for server in state.servers.values()
+        if server.virtual_cluster == virtual_cluster and not server.removed
+    ]
+    gpus = sum(server.server.gpus for server in servers if server.usable)
+    settings = state.configuration.virtual_cluster(virtual_cluster)
+    reserve_servers = settings.reserve_servers if settings is not None else 0
+    sizes = sorted((server.server.gpus for server in servers), reverse=True)
+    promised = min(gpus, sum(sizes[reserve_servers:]))
+    jobs = (
+        job_view(state, job, gpus_in_cluster=sum(sizes))
+        for job in state.jobs.values()
+        if job.live and job.job.spec.virtual_cluster == virtual_cluster
+    )
+    return ClusterView(
+        now_seconds=state.now_seconds,
+        gpus=gpus,
+        promised_gpus=promised,
+        jobs=tuple(job for job in jobs if job is not None),
+        margin_seconds=state.configuration.promise_margin_seconds,
+    )
+
+
+def job_view(state: CellState, job: JobState, *, gpus_in_cluster: int) -> JobView | None:
+    """View one job at the state's moment; None if no throughput is known at any of its sizes."""
+    spec = job.job.spec
+    rates = state.believed_rates(job)
+    table = _size_table(
+        tuple(rates.items()),
+        spec.elastic,
+        state.configuration.stop_cost,
+        gpus_in_cluster,
+        bool(job.measured),
+    )
+    if table is None:
+        return None
+    resumes_at = -math.inf
+    if job.placed and not job.trains:
+        stop = stop_seconds(state.configuration.stop_cost, job.placed_workers)
+        resumes_at = max(job.placed_at_seconds + stop, state.now_seconds)
+    requested = spec.elastic.requested_replicas
+    return JobView(
+        job_id=job.job_id,
+        order=job.order,
+        binding=_BINDINGS[spec.binding],
+        deadline_seconds=math.inf if job.deadline_seconds is None else job.deadline_seconds,
+        remaining_iterations=spec.total_iterations - state.iterations_done(job, state.now_seconds),
+        table=table,
+        workers=job.placed_workers,
+        resumes_at_seconds=resumes_at,
+        plan=job.plan,
+        requested_workers=table.sizes[0] if requested is None else requested,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _size_table(
+    rates: tuple[tuple[int, float], ...],
+    elastic: Elastic,
+    cost: StopCost,
+    most_workers: int,
+    measured: bool,  # noqa: FBT001 (a cache key)
+) -> SizeTable | None:
+    """Prepare a curve for planning; the same few curves serve all jobs of a cell."""
+    known: Mapping[int, float] = dict(rates)
+    allowed = [n for n in sorted(known) if elastic.allows(n) and n <= most_workers]
+    if not allowed:
+        return None
+    curve = ThroughputCurve.from_mapping({n: known[n] for n in allowed})
+    # A measured rate beside scaled ones may fake a peak below the size that is running:
+    # such a curve is levelled instead, so that no size the job holds disappears.
+    curve = curve.levelled() if measured else curve.cut_at_peak()
+    return SizeTable(curve, [stop_seconds(cost, n) for n in curve.workers])

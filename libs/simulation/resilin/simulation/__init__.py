@@ -1,0 +1,1 @@
+"""The simulation runner: the production deciders under a virtual clock."""

@@ -1,0 +1,316 @@
+"""The simulated cluster: what executors, workers and nodes would do, and when.
+
+It stands where real node agents stand in production: it carries out the executor's
+instructions and reports what happened. Time is virtual; everything it does lies in one
+queue ordered by time, so the runner can jump to the next thing that happens.
+
+A change of a job's GPUs stops it at once, frees the GPUs it leaves at once, and lets it
+train again after the stop cost of its new size: the conservative stop-and-resume model.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from resilin.cell import gpu_sets
+from resilin.cell.view import stop_seconds
+from resilin.contracts import events as ev
+from resilin.contracts.telemetry import StepSample
+from resilin.contracts.values import GpuSet, StopCost
+from resilin.executor.decider import Instruction
+
+__all__ = ["FailureModel", "Physics", "Report", "SimulatedCluster", "Truth"]
+
+Report = ev.Event | StepSample
+"""What the cluster reports: to the executor, or as telemetry."""
+
+SAMPLES_PER_GENERATION = 5
+"""Throughput does not change within a simulated generation: these tell all there is."""
+
+
+class Truth(Protocol):
+    """What is true of the jobs that the cluster runs."""
+
+    def rate(self, job_id: str, workers: int) -> float:
+        """Return a job's iterations per second at a worker count, before noise."""
+        ...
+
+    def total_iterations(self, job_id: str) -> float:
+        """Return a job's whole work."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FailureModel:
+    """Random failures of nodes.
+
+    Attributes:
+        mean_seconds_between: Mean time between failures of one node.
+        mean_seconds_to_repair: Mean time until it is back.
+        most_at_once: How many nodes may be down at the same time.
+    """
+
+    mean_seconds_between: float
+    mean_seconds_to_repair: float = 1800.0
+    most_at_once: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Physics:
+    """How the simulated world behaves.
+
+    Attributes:
+        stop_cost: Seconds a job really stands still at a change.
+        throughput_noise: Standard deviation of the logarithm of true over believed
+            throughput, drawn once for each job and size; 0 for none.
+        sample_interval_seconds: Time between two telemetry samples of a job, where there
+            is noise to measure.
+        checkpoint_interval_seconds: Work since the last checkpoint is lost with a worker.
+        failures: Node failures; None for none.
+        seed: Seed of everything random.
+    """
+
+    stop_cost: StopCost = field(default_factory=StopCost)
+    throughput_noise: float = 0.0
+    sample_interval_seconds: float = 60.0
+    checkpoint_interval_seconds: float = 600.0
+    failures: FailureModel | None = None
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class _Workers:
+    """One job's workers."""
+
+    total_iterations: float
+    generation: int = 0
+    gpus: GpuSet = field(default_factory=dict)
+    rate: float = 0.0
+    done: float = 0.0
+    since: float = 0.0
+    trains: bool = False
+    checkpoint: float = 0.0
+
+
+@dataclass(slots=True)
+class _Node:
+    incarnation: int = 1
+    up: bool = True
+
+
+class SimulatedCluster:
+    """Nodes and workers under a virtual clock.
+
+    Args:
+        physics: How the world behaves.
+        truth: What is true of the jobs.
+    """
+
+    def __init__(self, physics: Physics, truth: Truth) -> None:
+        self._physics = physics
+        self._truth = truth
+        self._jobs: dict[str, _Workers] = {}
+        self._nodes: dict[str, _Node] = {}
+        self._queue: list[tuple[float, int, Callable[[float], Iterator[Report]]]] = []
+        self._scheduled = 0
+        self._random = random.Random(f"failures/{physics.seed}")  # noqa: S311 (a simulation)
+
+    def next_seconds(self) -> float:
+        """Return when the next thing happens; infinite for never."""
+        return self._queue[0][0] if self._queue else math.inf
+
+    def reports(self, now_seconds: float) -> Iterator[Report]:
+        """Let everything up to now happen, and yield what is reported."""
+        while self._queue and self._queue[0][0] <= now_seconds:
+            moment, _, action = heapq.heappop(self._queue)
+            yield from action(moment)
+
+    def _at(self, moment: float, action: Callable[[float], Iterator[Report]]) -> None:
+        self._scheduled += 1
+        heapq.heappush(self._queue, (moment, self._scheduled, action))
+
+    def true_rate(self, job_id: str, workers: int) -> float:
+        """Return a job's real throughput, noise included."""
+        believed = self._truth.rate(job_id, workers)
+        noise = self._physics.throughput_noise
+        if noise == 0:
+            return believed
+        draw = random.Random(f"{self._physics.seed}/{job_id}/{workers}")  # noqa: S311 (a simulation)
+        return believed * math.exp(draw.gauss(0.0, noise))
+
+    # --- nodes -----------------------------------------------------------------------------
+
+    def add_node(self, server_id: str, now_seconds: float) -> None:
+        """Start a node agent on a server that joined the cell."""
+        known = self._nodes.get(server_id)
+        if known is not None and known.up:
+            return
+        node = _Node(1 if known is None else known.incarnation + 1)
+        self._nodes[server_id] = node
+        self._at(now_seconds, lambda _: self._joined(server_id, node.incarnation))
+        if self._physics.failures is not None:
+            self._schedule_failure(server_id, now_seconds)
+
+    def _joined(self, server_id: str, incarnation: int) -> Iterator[Report]:
+        yield ev.NodeJoined(server_id=server_id, incarnation=incarnation)
+
+    def _schedule_failure(self, server_id: str, now_seconds: float) -> None:
+        failures = self._physics.failures
+        assert failures is not None, "only called where failures are modelled"  # noqa: S101 (invariant)
+        wait = self._random.expovariate(1 / failures.mean_seconds_between)
+        self._at(now_seconds + wait, lambda now: self._fail(server_id, now))
+
+    def _fail(self, server_id: str, now_seconds: float) -> Iterator[Report]:
+        failures = self._physics.failures
+        assert failures is not None, "only scheduled where failures are modelled"  # noqa: S101 (invariant)
+        down = sum(not node.up for node in self._nodes.values())
+        if down >= failures.most_at_once:
+            self._schedule_failure(server_id, now_seconds)
+            return
+        yield from self.lose_node(server_id, now_seconds)
+        repair = self._random.expovariate(1 / failures.mean_seconds_to_repair)
+        self._at(now_seconds + repair, lambda now: self._repaired(server_id, now))
+
+    def _repaired(self, server_id: str, now_seconds: float) -> Iterator[Report]:
+        self.add_node(server_id, now_seconds)
+        return iter(())
+
+    def lose_node(self, server_id: str, now_seconds: float) -> Iterator[Report]:
+        """Take a node down, and every job that has a worker there back to its checkpoint."""
+        node = self._nodes[server_id]
+        node.up = False
+        yield ev.NodeLost(server_id=server_id, incarnation=node.incarnation)
+        for job_id, workers in self._jobs.items():
+            if server_id in workers.gpus:
+                self._settle(workers, now_seconds)
+                workers.done = workers.checkpoint
+                left = gpu_sets.minus(workers.gpus, {server_id: workers.gpus[server_id]})
+                workers.gpus = {}
+                yield ev.WorkerLost(
+                    job_id=job_id,
+                    generation=workers.generation,
+                    iterations_done=workers.done,
+                    message=f"{server_id} was lost",
+                )
+                if left:
+                    yield self._released(job_id, workers, left)
+
+    # --- jobs ------------------------------------------------------------------------------
+
+    def carry_out(self, instruction: Instruction, now_seconds: float) -> None:
+        """Bring a job's workers to what the executor wants; a repeat changes nothing."""
+        job_id = instruction.job_id
+        workers = self._jobs.get(job_id)
+        if workers is None:
+            if instruction.ended:
+                return
+            workers = self._jobs[job_id] = _Workers(self._truth.total_iterations(job_id))
+        if instruction.ended:
+            self._stop_ended(job_id, workers, now_seconds)
+            return
+        if instruction.generation <= workers.generation:
+            return
+        self._settle(workers, now_seconds)
+        workers.checkpoint = workers.done
+        leaving = gpu_sets.minus(workers.gpus, instruction.gpus)
+        workers.generation = instruction.generation
+        workers.gpus = instruction.gpus
+        if leaving:
+            report = self._released(job_id, workers, leaving)
+            self._at(now_seconds, lambda _: iter((report,)))
+        if instruction.gpus:
+            count = gpu_sets.count(instruction.gpus)
+            stop = stop_seconds(self._physics.stop_cost, count)
+            generation = instruction.generation
+            self._at(now_seconds + stop, lambda now: self._switch(job_id, generation, stop, now))
+
+    def _stop_ended(self, job_id: str, workers: _Workers, now_seconds: float) -> None:
+        self._settle(workers, now_seconds)
+        del self._jobs[job_id]
+        if workers.gpus:
+            report = self._released(job_id, workers, workers.gpus)
+            self._at(now_seconds, lambda _: iter((report,)))
+
+    def _released(self, job_id: str, workers: _Workers, gpus: GpuSet) -> ev.WorkersReleased:
+        return ev.WorkersReleased(
+            job_id=job_id,
+            generation=workers.generation,
+            gpus=gpus,
+            iterations_done=workers.done,
+        )
+
+    def _settle(self, workers: _Workers, now_seconds: float) -> None:
+        """Bring a job's progress and last checkpoint up to now, and stop it."""
+        if workers.trains:
+            elapsed = now_seconds - workers.since
+            interval = self._physics.checkpoint_interval_seconds
+            saved = math.floor(elapsed / interval) * interval
+            workers.checkpoint = max(workers.checkpoint, workers.done + workers.rate * saved)
+            workers.done = min(workers.done + workers.rate * elapsed, workers.total_iterations)
+            workers.trains = False
+
+    def _switch(
+        self, job_id: str, generation: int, stop: float, now_seconds: float
+    ) -> Iterator[Report]:
+        workers = self._jobs.get(job_id)
+        if workers is None or workers.generation != generation or not workers.gpus:
+            return
+        count = gpu_sets.count(workers.gpus)
+        workers.trains = True
+        workers.since = now_seconds
+        workers.rate = self.true_rate(job_id, count)
+        yield ev.GenerationSwitched(
+            job_id=job_id,
+            generation=generation,
+            workers=count,
+            stopped_seconds=stop,
+            iterations_done=workers.done,
+        )
+        left = workers.total_iterations - workers.done
+        self._at(
+            now_seconds + left / workers.rate,
+            lambda now: self._complete(job_id, generation, now),
+        )
+        if self._physics.throughput_noise:
+            for sample in range(1, SAMPLES_PER_GENERATION + 1):
+                self._at(
+                    now_seconds + sample * self._physics.sample_interval_seconds,
+                    partial(self._sample, job_id, generation, with_progress=sample == 1),
+                )
+
+    def _sample(
+        self, job_id: str, generation: int, now_seconds: float, *, with_progress: bool
+    ) -> Iterator[Report]:
+        workers = self._jobs.get(job_id)
+        if workers is None or workers.generation != generation or not workers.trains:
+            return
+        done = workers.done + workers.rate * (now_seconds - workers.since)
+        count = gpu_sets.count(workers.gpus)
+        yield StepSample(
+            job_id=job_id,
+            generation=generation,
+            workers=count,
+            iterations_per_second=workers.rate,
+        )
+        if with_progress:
+            yield ev.ProgressReported(
+                job_id=job_id,
+                generation=generation,
+                iterations_done=min(done, workers.total_iterations),
+            )
+
+    def _complete(self, job_id: str, generation: int, now_seconds: float) -> Iterator[Report]:
+        workers = self._jobs.get(job_id)
+        if workers is None or workers.generation != generation or not workers.trains:
+            return
+        self._settle(workers, now_seconds)
+        workers.done = workers.total_iterations
+        del self._jobs[job_id]
+        yield ev.JobCompleted(job_id=job_id, generation=generation, iterations_done=workers.done)
+        yield self._released(job_id, workers, workers.gpus)

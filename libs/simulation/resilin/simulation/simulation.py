@@ -1,0 +1,342 @@
+"""The simulation runner: all seven services in one process under a virtual clock.
+
+    until nothing is left to happen:
+        take in what is due now: reports of the cluster, then commands
+        let every service decide until none has anything to append
+        jump to the next command, timer or thing that happens in the cluster
+
+The services, the kernel and the log are the production ones; only the clock and the
+cluster are not real.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from resilin.placement.decider import PlacementDecider
+
+from resilin.admission.decider import AdmissionDecider
+from resilin.admission.intake import ReceivedCommand
+from resilin.allocator.decider import AllocatorDecider
+from resilin.contracts import events as ev
+from resilin.contracts.commands import Command, ImportCurves, SubmitJob
+from resilin.contracts.job_specification import TrainingSpecification
+from resilin.contracts.record import LogEntry, Record
+from resilin.contracts.telemetry import StepSample
+from resilin.contracts.values import SourcePosition
+from resilin.eventlog.port import EventLog
+from resilin.executor.decider import ExecutorDecider, instructions
+from resilin.kernel.decider import Decider, Intake
+from resilin.kernel.host import Role, ServiceHost
+from resilin.loan_manager.decider import LoanManagerDecider
+from resilin.metric_collector.decider import MetricCollectorDecider
+from resilin.simulation.cluster import Physics, Report, SimulatedCluster
+from resilin.stability_detector.decider import StabilityDetectorDecider
+
+__all__ = ["COMMANDS_TOPIC", "Chaos", "Instance", "Simulation", "TimedCommand", "deciders"]
+
+COMMANDS_TOPIC = "jobs.commands"
+
+_STEERS_WORKERS = (ev.JobPlaced, ev.JobMigrated, ev.JobSuspended, ev.JobCancelled)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCommand:
+    """A command and when it is sent, in seconds of the virtual clock."""
+
+    at_seconds: float
+    command: Command
+
+
+def deciders() -> tuple[Decider[Any], ...]:
+    """Return the cores of the seven services, in the order in which they are polled."""
+    return (
+        AdmissionDecider(),
+        AllocatorDecider(),
+        PlacementDecider(),
+        LoanManagerDecider(),
+        MetricCollectorDecider(),
+        StabilityDetectorDecider(),
+        ExecutorDecider(),
+    )
+
+
+class _Truth:
+    """What is true of the jobs, read from the commands: their work and their curves."""
+
+    def __init__(self, commands: Iterable[TimedCommand]) -> None:
+        self._curves: dict[tuple[str, int], dict[int, float]] = {}
+        self._jobs: dict[str, TrainingSpecification] = {}
+        for timed in commands:
+            match timed.command:
+                case ImportCurves(curves=curves):
+                    for curve in curves:
+                        key = (curve.model, curve.global_batch)
+                        self._curves[key] = curve.iterations_per_second
+                case SubmitJob(job_id=job_id, job=job):
+                    self._jobs.setdefault(job_id, job.spec)
+
+    def rate(self, job_id: str, workers: int) -> float:
+        spec = self._jobs[job_id]
+        return self._curves[spec.model, spec.global_batch][workers]
+
+    def total_iterations(self, job_id: str) -> float:
+        return self._jobs[job_id].total_iterations
+
+
+class Instance:
+    """One instance of one service in the simulated world.
+
+    Attributes:
+        host: Its kernel host.
+        paused: Whether it stands still, as a process that was stopped by a signal.
+    """
+
+    def __init__(self, decider: Decider[Any], cell: str, number: int) -> None:
+        self.decider = decider
+        self.host: ServiceHost[Any] = ServiceHost(
+            decider, cell=cell, instance=f"{decider.service}-{number}"
+        )
+        self.paused = False
+
+    def accept(self, item: object, now_seconds: float) -> Record | None:
+        """Turn one input into the record of its facts; None for a repeat."""
+        intake: Intake[Any, Any] = cast("Intake[Any, Any]", self.decider)
+        facts = intake.accept(self.host.folded.state, item)
+        return self.host.facts(facts, now_seconds)
+
+
+class Chaos(Protocol):
+    """What a fault simulation may do to a run."""
+
+    def after_append(self, simulation: Simulation, entry: LogEntry) -> None:
+        """Kill, pause, resume or start instances, right after an append was delivered."""
+        ...
+
+    def disturb(self, report: Report, now_seconds: float) -> Iterable[tuple[float, Report]]:
+        """Return when a report arrives: late, twice, but never not at all."""
+        ...
+
+
+class Simulation:
+    """One run of a cell.
+
+    Args:
+        log: Where the records go; empty.
+        commands: What clients send, in order of time.
+        physics: How the simulated world behaves.
+        chaos: Faults to inject; None for none.
+        observe: Called with every entry, after all services have folded it.
+        make_deciders: The services' cores; a test may put a double in.
+    """
+
+    cell = "main"
+
+    def __init__(
+        self,
+        log: EventLog,
+        commands: Sequence[TimedCommand],
+        physics: Physics,
+        *,
+        chaos: Chaos | None = None,
+        observe: Callable[[LogEntry], None] | None = None,
+        make_deciders: Callable[[], tuple[Decider[Any], ...]] = deciders,
+    ) -> None:
+        self._log = log
+        self._commands = commands
+        self._chaos = chaos
+        self._observe = observe
+        self._make_deciders = make_deciders
+        self._started = 0
+        self._inbox: deque[Report] = deque()
+        self._late: list[tuple[float, int, Report]] = []
+        self.now_seconds = commands[0].at_seconds if commands else 0.0
+        self.cluster = SimulatedCluster(physics, _Truth(commands))
+        self.instances: dict[str, list[Instance]] = {}
+        for decider in make_deciders():
+            self.instances[decider.service] = []
+            self.start(decider.service)
+
+    # --- instances -------------------------------------------------------------------------
+
+    def start(self, service: str) -> Instance:
+        """Start an instance: it folds the log to its end and claims the service."""
+        decider = next(d for d in self._make_deciders() if d.service == service)
+        self._started += 1
+        instance = Instance(decider, self.cell, self._started)
+        self.instances[service].append(instance)
+        self._catch_up(instance)
+        self.append(instance, instance.host.claim(self.now_seconds))
+        return instance
+
+    def kill(self, instance: Instance) -> None:
+        """End an instance at once; everything it had in memory is gone."""
+        self.instances[instance.host.service].remove(instance)
+
+    def leader(self, service: str) -> Instance | None:
+        """Return the running instance that leads a service."""
+        for instance in self.instances[service]:
+            if not instance.paused and instance.host.role is Role.LEADING:
+                return instance
+        return None
+
+    def append(self, instance: Instance, record: Record) -> None:
+        """Append an instance's record and let everyone fold it."""
+        offset = self._log.append(record)
+        instance.host.appended(offset)
+        entry = LogEntry(offset, record)
+        for others in self.instances.values():
+            for other in others:
+                if not other.paused:
+                    self._fold(other, entry)
+        if self._observe is not None:
+            self._observe(entry)
+        if self._chaos is not None:
+            self._chaos.after_append(self, entry)
+
+    def _fold(self, instance: Instance, entry: LogEntry) -> None:
+        if entry.offset == instance.host.folded.offset + 1:
+            counted = instance.host.fold(entry)
+            if counted and instance.host.service == ExecutorDecider.service:
+                self._carry_out(instance, entry)
+        else:
+            self._catch_up(instance)
+
+    def _catch_up(self, instance: Instance) -> None:
+        for entry in self._log.read(instance.host.folded.offset):
+            instance.host.fold(entry)
+        if instance.host.service == ExecutorDecider.service:
+            self._carry_out(instance, None)
+
+    def _carry_out(self, instance: Instance, entry: LogEntry | None) -> None:
+        """Have the cluster do what the executor wants: all of it, or what an entry changed."""
+        state = instance.host.folded.state
+        jobs: list[str] | None = None
+        if entry is not None:
+            jobs = []
+            for event in entry.record.events:
+                if isinstance(event, _STEERS_WORKERS):
+                    jobs.append(event.job_id)
+                elif isinstance(event, ev.ServerAdded):
+                    self.cluster.add_node(event.server.server_id, self.now_seconds)
+            if not jobs:
+                return
+        for instruction in instructions(state, jobs):
+            self.cluster.carry_out(instruction, self.now_seconds)
+
+    # --- the loop --------------------------------------------------------------------------
+
+    def run(self, until_seconds: float = math.inf) -> None:
+        """Run until every job has ended and every command was sent, or until a time."""
+        self._settle()
+        while not self._over():
+            moment = self._next_moment()
+            if moment > until_seconds or math.isinf(moment):
+                break
+            self.now_seconds = max(self.now_seconds, moment)
+            self._settle()
+
+    def _over(self) -> bool:
+        leader = self.leader(AdmissionDecider.service)
+        if leader is None or self._inbox or self._late:
+            return False
+        state = leader.host.folded.state
+        return self._next_command(leader) is None and not state.cell.jobs
+
+    def _next_moment(self) -> float:
+        moments = [self.cluster.next_seconds()]
+        if self._late:
+            moments.append(self._late[0][0])
+        for service in self.instances:
+            leader = self.leader(service)
+            timer = None if leader is None else leader.host.next_timer()
+            if timer is not None:
+                moments.append(timer)
+        admission = self.leader(AdmissionDecider.service)
+        command = None if admission is None else self._next_command(admission)
+        if command is not None:
+            moments.append(command.at_seconds)
+        return min(moments)
+
+    def _settle(self) -> None:
+        """Do everything that is to be done at this moment."""
+        while self._take_in() or self._decide() or self._tick():
+            pass
+
+    def _take_in(self) -> bool:
+        self._collect_reports()
+        return self._take_report() or self._take_command()
+
+    def _collect_reports(self) -> None:
+        now = self.now_seconds
+        for report in self.cluster.reports(now):
+            if isinstance(report, StepSample):
+                self._take_sample(report)
+            elif self._chaos is None:
+                self._inbox.append(report)
+            else:
+                for moment, copy in self._chaos.disturb(report, now):
+                    self._started += 1
+                    heapq.heappush(self._late, (moment, self._started, copy))
+        while self._late and self._late[0][0] <= now:
+            self._inbox.append(heapq.heappop(self._late)[2])
+
+    def _take_report(self) -> bool:
+        leader = self.leader(ExecutorDecider.service)
+        while leader is not None and self._inbox:
+            report = self._inbox.popleft()
+            record = leader.accept(report, self.now_seconds)
+            if record is not None:
+                self.append(leader, record)
+                return True
+        return False
+
+    def _take_sample(self, sample: StepSample) -> None:
+        # Telemetry may be lost; a service without a leader just misses it.
+        for service in (MetricCollectorDecider.service, StabilityDetectorDecider.service):
+            leader = self.leader(service)
+            if leader is not None:
+                record = leader.accept(sample, self.now_seconds)
+                if record is not None:
+                    self.append(leader, record)
+
+    def _next_command(self, admission: Instance) -> TimedCommand | None:
+        """Return the command after the last one that the log says was taken."""
+        position = admission.host.folded.state.positions.get(f"{COMMANDS_TOPIC}/0", -1)
+        return self._commands[position + 1] if position + 1 < len(self._commands) else None
+
+    def _take_command(self) -> bool:
+        leader = self.leader(AdmissionDecider.service)
+        command = None if leader is None else self._next_command(leader)
+        if leader is None or command is None or command.at_seconds > self.now_seconds:
+            return False
+        position = leader.host.folded.state.positions.get(f"{COMMANDS_TOPIC}/0", -1) + 1
+        source = SourcePosition(topic=COMMANDS_TOPIC, offset=position)
+        received = ReceivedCommand(command.command, source, self.now_seconds)
+        record = leader.accept(received, self.now_seconds)
+        assert record is not None, "a command that was not taken yet adds a fact"  # noqa: S101 (invariant)
+        self.append(leader, record)
+        return True
+
+    def _decide(self) -> bool:
+        for service in self.instances:
+            leader = self.leader(service)
+            record = None if leader is None else leader.host.poll(self.now_seconds)
+            if leader is not None and record is not None:
+                self.append(leader, record)
+                return True
+        return False
+
+    def _tick(self) -> bool:
+        for service in self.instances:
+            leader = self.leader(service)
+            record = None if leader is None else leader.host.tick(self.now_seconds)
+            if leader is not None and record is not None:
+                self.append(leader, record)
+                return True
+        return False

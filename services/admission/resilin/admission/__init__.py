@@ -1,0 +1,1 @@
+"""The admission service: takes commands, answers them with promises or counter-offers."""

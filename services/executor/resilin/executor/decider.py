@@ -1,0 +1,169 @@
+"""The executor's core: placements become instructions, reports become facts.
+
+The executor decides nothing. Whatever carries out its instructions (local processes, node
+agents, a simulated cluster) reports what happened, perhaps late, twice or out of order;
+:func:`facts_of` admits each report once and only while it can still be true::
+
+    placed generation g  --instruction-->  workers
+    GenerationSwitched g     once, if g is above the last that trained
+    WorkersReleased g        only GPUs that generation g took away and that are still held
+    WorkerLost g             once a generation
+    JobCompleted, JobFailed  once, while the job is live
+    NodeJoined, NodeLost     by the node's incarnation
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from resilin.cell import gpu_sets
+from resilin.cell.state import CellState, evolve_cell
+from resilin.contracts import events as ev
+from resilin.contracts.record import LogEntry
+from resilin.contracts.values import GpuSet
+
+__all__ = ["ExecutorDecider", "ExecutorState", "Instruction", "instructions"]
+
+
+@dataclass(slots=True)
+class ExecutorState:
+    """The folded state of the executor.
+
+    Attributes:
+        cell: Jobs and servers.
+    """
+
+    cell: CellState = field(default_factory=CellState)
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """What one job's workers are to be.
+
+    Attributes:
+        job_id: The job.
+        generation: The generation to run; a later one replaces an earlier one.
+        gpus: Its GPUs; empty to stop every worker and keep the progress.
+        ended: Whether the job is over, so that nothing need be kept.
+    """
+
+    job_id: str
+    generation: int
+    gpus: GpuSet
+    ended: bool
+
+
+def instructions(state: ExecutorState, job_ids: Iterable[str] | None = None) -> list[Instruction]:
+    """Return what the workers of these jobs, or of every job, are to be now.
+
+    Carrying out an instruction twice is harmless, so a restarted executor starts with all.
+    """
+    jobs = state.cell.jobs
+    return [
+        Instruction(job.job_id, job.generation, job.placed, job.phase.terminal)
+        for job_id in (jobs if job_ids is None else job_ids)
+        if (job := jobs.get(job_id)) is not None and job.generation > 0
+    ]
+
+
+class ExecutorDecider:
+    """The core of the executor service."""
+
+    service = "executor"
+    state_type = ExecutorState
+
+    def initial_state(self) -> ExecutorState:
+        """Return the state before the first entry."""
+        return ExecutorState()
+
+    def evolve(
+        self, state: ExecutorState, event: ev.Event | ev.UnknownEvent, entry: LogEntry
+    ) -> ExecutorState:
+        """Fold one event."""
+        state.cell = evolve_cell(state.cell, event, entry)
+        return state
+
+    def accept(self, state: ExecutorState, item: ev.Event) -> Sequence[ev.Event]:
+        """Return the facts that a report adds; none if it is a repeat or out of date."""
+        admit = _ADMIT.get(type(item))
+        fact = None if admit is None else admit(state.cell, item)
+        return () if fact is None else (fact,)
+
+    def decide(self, state: ExecutorState) -> Sequence[ev.Event]:  # noqa: ARG002 (the contract)
+        """Return nothing: the executor records facts only."""
+        return ()
+
+    def next_timer(self, state: ExecutorState) -> float | None:  # noqa: ARG002 (the contract)
+        """Return nothing: reports come by themselves."""
+        return None
+
+
+def _node_joined(cell: CellState, report: ev.NodeJoined) -> ev.Event | None:
+    server = cell.servers.get(report.server_id)
+    return report if server is not None and report.incarnation > server.incarnation else None
+
+
+def _node_lost(cell: CellState, report: ev.NodeLost) -> ev.Event | None:
+    server = cell.servers.get(report.server_id)
+    known = server is not None and server.joined and server.incarnation == report.incarnation
+    return report if known else None
+
+
+def _workers_ready(cell: CellState, report: ev.WorkersReady) -> ev.Event | None:
+    job = cell.jobs.get(report.job_id)
+    awaited = job is not None and job.live and job.switched_generation < report.generation
+    return report if awaited else None
+
+
+def _generation_switched(cell: CellState, report: ev.GenerationSwitched) -> ev.Event | None:
+    job = cell.jobs.get(report.job_id)
+    if job is None or not job.live or job.lost_generation >= report.generation:
+        return None
+    return report if job.switched_generation < report.generation == job.generation else None
+
+
+def _progress_reported(cell: CellState, report: ev.ProgressReported) -> ev.Event | None:
+    job = cell.jobs.get(report.job_id)
+    if job is None or not job.trains or job.generation != report.generation:
+        return None
+    return report
+
+
+def _workers_released(cell: CellState, report: ev.WorkersReleased) -> ev.Event | None:
+    job = cell.jobs.get(report.job_id)
+    if job is None:
+        return None
+    true_of: dict[str, list[int]] = {}
+    for server, index in gpu_sets.each(report.gpus):
+        if job.leaving.get(f"{server}/{index}") == report.generation:
+            true_of.setdefault(server, []).append(index)
+    if not true_of:
+        return None
+    gpus = {server: tuple(indexes) for server, indexes in true_of.items()}
+    return report.model_copy(update={"gpus": gpus})
+
+
+def _worker_lost(cell: CellState, report: ev.WorkerLost) -> ev.Event | None:
+    job = cell.jobs.get(report.job_id)
+    if job is None or not job.live or job.lost_generation >= report.generation:
+        return None
+    return report if report.generation == job.generation else None
+
+
+def _ended(cell: CellState, report: ev.JobCompleted | ev.JobFailed) -> ev.Event | None:
+    job = cell.jobs.get(report.job_id)
+    return report if job is not None and job.live else None
+
+
+_ADMIT: dict[type, Callable[..., ev.Event | None]] = {
+    ev.NodeJoined: _node_joined,
+    ev.NodeLost: _node_lost,
+    ev.WorkersReady: _workers_ready,
+    ev.GenerationSwitched: _generation_switched,
+    ev.ProgressReported: _progress_reported,
+    ev.WorkersReleased: _workers_released,
+    ev.WorkerLost: _worker_lost,
+    ev.JobCompleted: _ended,
+    ev.JobFailed: _ended,
+}

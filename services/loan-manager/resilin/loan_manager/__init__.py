@@ -1,0 +1,1 @@
+"""The loan-manager service: lends servers that inference does not need to training."""

@@ -1,0 +1,1 @@
+"""The metric-collector service: from telemetry to the measurements that plans use."""
