@@ -57,6 +57,7 @@ def write_pollux_models(folder: Path) -> None:
     (model / "scalability.csv").write_text(
         f"num_nodes,num_replicas,local_bsz,{STEPS}\n"
         "6,8,32,0.90,0.80\n"
+        "2,8,32,0.60,0.50\n"
         "6,24,32,0.40,0.30\n"
         "8,24,32,0.70,0.60\n"
     )

@@ -57,7 +57,7 @@ def test_pollux_rates_by_hand(pollux_models: Path) -> None:
     # 128 samples: 4 workers train on 32 each, 2 on 64, 1 on two accumulated parts of 64.
     # 8 and 24 workers would have 16 and 6, below all that was measured; so would 6.
     assert rates(book, 128) == pytest.approx({1: 1 / (0.19 + 0.20), 2: 1 / 0.22, 4: 1 / 0.14})
-    # 256 samples: 8 workers have 32 (the placement 44, not the 6 servers of the other file),
+    # 256 samples: 8 workers have 32 (the placement 44 goes before the other file's two servers),
     # 6 have 43, in two parts of 22: too few for one measured local batch.
     assert rates(book, 256) == pytest.approx(
         {1: 1 / (3 * 0.19 + 0.20), 2: 1 / (0.20 + 0.22), 4: 1 / 0.24, 8: 1 / 0.20}

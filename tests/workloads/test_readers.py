@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -198,11 +199,16 @@ def test_a_seed_decides_and_a_longer_log_begins_alike(tmp_path: Path, curves: Cu
     rows = [f"{position},{900 + position},1" for position in range(200)]
     header = "submission_time,duration,num_gpu"
     path = write(tmp_path, "\n".join([header, *rows]))
+    shuffled = write(tmp_path, "\n".join([header, *reversed(rows)]), "shuffled.csv")
     start = write(tmp_path, "\n".join([header, *rows[:50]]), "start.csv")
     whole = read_trace(path, "itp", curves=curves, seed=1)
     assert whole.jobs == read_trace(path, "itp", curves=curves, seed=1).jobs
     assert whole.jobs != read_trace(path, "itp", curves=curves, seed=2).jobs
     assert read_trace(start, "itp", curves=curves, seed=1).jobs == whole.jobs[:50]
+    drawn = read_trace(shuffled, "itp", curves=curves, seed=1).jobs
+    assert [replace(job, job_id="") for job in drawn] == [
+        replace(job, job_id="") for job in whole.jobs
+    ]
     pairs = {(job.model, job.global_batch) for job in whole.jobs}
     assert pairs == set(curves)  # 200 uniform draws of 14 leave none out
 

@@ -12,15 +12,21 @@ __all__ = [
     "Identifier",
     "Iterations",
     "Seconds",
+    "Timestamp",
     "UserModel",
     "Workers",
 ]
 
-# Identifiers travel in file names, metric labels and shell commands: keep them plain.
-Identifier = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9][\w.:/-]*$")]
+# Identifiers travel in file names, metric labels and shell commands: keep them plain. The
+# class is spelled out because \w means other characters in other languages' validators.
+Identifier = Annotated[
+    str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/-]*$")
+]
 # Finite by rule: NaN and infinity have no JSON form and would poison every comparison.
 Seconds = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1e12)]
 Iterations = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1e15)]
+Timestamp = Annotated[float, Field(allow_inf_nan=False)]
+"""Seconds since the epoch of the cell's clock (virtual in a simulation)."""
 Workers = Annotated[int, Field(ge=0, le=1_000_000)]
 
 

@@ -15,7 +15,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from resilin.contracts.base import EventModel, Identifier, Iterations, Seconds, Workers
+from resilin.contracts.base import (
+    EventModel,
+    Identifier,
+    Iterations,
+    Seconds,
+    Timestamp,
+    Workers,
+)
 from resilin.contracts.job_specification import JobSpecification
 from resilin.contracts.values import (
     Allocation,
@@ -73,9 +80,6 @@ __all__ = [
     "WorkersReady",
     "WorkersReleased",
 ]
-
-Timestamp = Annotated[float, Field(allow_inf_nan=False)]
-"""Seconds since the epoch of the cell's clock (virtual in a simulation)."""
 
 
 class Event(EventModel):
@@ -138,7 +142,7 @@ class JobSubmitted(FactFromCommand):
     job_id: Identifier
     job: JobSpecification
     submitted_at_seconds: Timestamp
-    deadline_seconds: Timestamp | None
+    deadline_seconds: Timestamp | None = None
 
 
 class CancellationRequested(FactFromCommand):

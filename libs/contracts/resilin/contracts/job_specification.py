@@ -37,7 +37,7 @@ __all__ = [
 
 API_VERSION: Literal["resilin.dev/v1alpha1"] = "resilin.dev/v1alpha1"
 
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
 
 
 def parse_deadline(text: str) -> timedelta | datetime:
@@ -125,6 +125,13 @@ class Elastic(UserModel):
                 raise ValueError("allowedReplicas must increase")
             if not any(self.allows(count) for count in listed):
                 raise ValueError("no count in allowedReplicas lies within the bounds")
+        elif self.max_replicas is not None:
+            smallest = 1 << (self.min_replicas - 1).bit_length()
+            if smallest > self.max_replicas:
+                raise ValueError(
+                    f"no power of two lies between minReplicas {self.min_replicas} and"
+                    f" maxReplicas {self.max_replicas}: widen them or list allowedReplicas"
+                )
         return self
 
     def allows(self, workers: int) -> bool:

@@ -7,17 +7,18 @@ decision, never both.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import to_json
 
-from resilin.contracts.base import EventModel, Identifier
+from resilin.contracts.base import EventModel, Identifier, Timestamp
 from resilin.contracts.events import EVENT_TYPES, Event, UnknownEvent
 from resilin.contracts.upcasters import upcast
 
 __all__ = [
+    "EVENT_TYPE_BY_NAME",
     "CorruptRecordError",
     "LogEntry",
     "Nature",
@@ -49,7 +50,7 @@ class Record:
             Within an epoch it increases strictly, so a repeat is recognised.
         nature: ``facts``, a ``decision``, or the ``claim`` that opens an epoch.
         timestamp: Seconds since the epoch of the cell's clock; never less than the
-            timestamp of any record at or before ``basis``.
+            timestamp of any record that counts at or before ``basis``.
         events: At least one event, in order.
     """
 
@@ -69,15 +70,20 @@ class LogEntry(NamedTuple):
     record: Record
 
 
-class _Envelope(EventModel):
-    """The record as JSON, its events still plain."""
+class _Header(EventModel):
+    """What a record says before its events."""
 
     service: Identifier
     cell: Identifier
     epoch: Annotated[int, Field(ge=0)]
     basis: Annotated[int, Field(ge=-1)]
     nature: Nature
-    timestamp: Annotated[float, Field(allow_inf_nan=False)]
+    timestamp: Timestamp
+
+
+class _Envelope(_Header):
+    """The record as JSON, its events still plain."""
+
     events: Annotated[list[dict[str, Any]], Field(min_length=1)]
 
 
@@ -85,25 +91,29 @@ _envelope = TypeAdapter(_Envelope)
 
 
 def encode_record(record: Record) -> bytes:
-    """Write a record as JSON, field order fixed, so equal records have equal bytes."""
-    header = json.dumps(
-        {
-            "service": record.service,
-            "cell": record.cell,
-            "epoch": record.epoch,
-            "basis": record.basis,
-            "nature": record.nature,
-            "timestamp": record.timestamp,
-        },
-        separators=(",", ":"),
-    )
+    """Write a record as JSON, field order fixed, so equal records have equal bytes.
+
+    Raises:
+        ValueError: If the record could not be read back; nothing may append it.
+    """
+    if not record.events:
+        raise ValueError(f"a record of {record.service} has no event")
+    header = _Header(
+        service=record.service,
+        cell=record.cell,
+        epoch=record.epoch,
+        basis=record.basis,
+        nature=record.nature,
+        timestamp=record.timestamp,
+    ).model_dump_json()
     events = ",".join(_encode_event(event) for event in record.events)
     return f'{header[:-1]},"events":[{events}]}}'.encode()
 
 
 def _encode_event(event: Event | UnknownEvent) -> str:
     if isinstance(event, UnknownEvent):
-        return json.dumps(event.content, separators=(",", ":"))
+        # The serializer of every known event, so what a later version wrote stays as it was.
+        return to_json(event.content).decode()
     # Absent is the same as null for every reader, and half of a submission is absent.
     return event.model_dump_json(exclude_none=True)
 
@@ -138,12 +148,20 @@ def _decode_event(content: dict[str, Any]) -> Event | UnknownEvent:
         raise CorruptRecordError("field 'events': an event has no type")
     event_type = EVENT_TYPE_BY_NAME.get(name)
     version = content.get("version", 1)
-    if not isinstance(version, int) or version < 1:
+    if type(version) is not int or version < 1:
         raise CorruptRecordError(f"field 'events': {name} has no version of 1 or more")
     if event_type is None or version > _newest_version(event_type):
         return UnknownEvent(type=name, version=version, content=content)
     try:
-        return event_type.model_validate(upcast(content, _newest_version(event_type)))
+        content = upcast(content, _newest_version(event_type))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptRecordError(
+            f"field 'events': {name} of version {version} cannot be brought up to date"
+            f" ({type(error).__name__}: {error})"
+        ) from None
+    try:
+        # What a person writes may hold no unknown field; what was logged by a later version may.
+        return event_type.model_validate(content, extra="ignore")
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or name

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from resilin.contracts.base import EventModel, Identifier, Seconds, UserModel, Workers
+from resilin.contracts.base import EventModel, Identifier, Seconds, Timestamp, UserModel, Workers
 
 __all__ = [
     "Allocation",
@@ -84,7 +84,7 @@ def training_allocation(workers: int, global_batch: int) -> Allocation:
     return Allocation(components=components, global_batch=global_batch)
 
 
-Segment = tuple[float, float, int]
+Segment = tuple[Timestamp, Timestamp, Workers]
 """A stretch of a plan: from and to in seconds since the epoch, and the workers."""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,9 +25,13 @@ from resilin.eventlog.port import Snapshot
 __all__ = ["LogFileError", "SqliteLog"]
 
 _LAYOUT = 1
-_SCHEMA = """
+# One transaction: a process killed in the middle leaves an empty file, not half a log.
+_SCHEMA = f"""
+BEGIN;
 CREATE TABLE records (offset INTEGER PRIMARY KEY, payload BLOB NOT NULL);
 CREATE TABLE snapshots (service TEXT PRIMARY KEY, offset INTEGER NOT NULL, payload BLOB NOT NULL);
+PRAGMA user_version = {_LAYOUT};
+COMMIT;
 """
 
 
@@ -51,31 +56,42 @@ class SqliteLog:
 
     def __init__(self, path: Path, *, read_only: bool = False, durable: bool = True) -> None:
         self.path = path
+        self._read_only = read_only
         self._durable = durable
         self._uncommitted = 0
         if read_only and not path.is_file():
             raise LogFileError(f"{path}: no such log file")
         mode = "ro" if read_only else "rwc"
-        try:
+        with self._explained("not a Resilin log"):
             self._connection = sqlite3.connect(
                 f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None
             )
-            self._prepare(create=not read_only)
-        except sqlite3.Error as error:
-            raise LogFileError(f"{path}: not a Resilin log ({error})") from None
-        self._end = self._read_end()
+        try:
+            with self._explained("not a Resilin log"):
+                self._prepare()
+                self._end = self._read_end()
+        except LogFileError:
+            self._connection.close()
+            raise
 
-    def _prepare(self, *, create: bool) -> None:
+    def _prepare(self) -> None:
         layout = self._connection.execute("PRAGMA user_version").fetchone()[0]
         tables = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if create and layout == 0 and tables == 0:
+        if not self._read_only and layout == 0 and tables == 0:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.executescript(_SCHEMA)
-            self._connection.execute(f"PRAGMA user_version = {_LAYOUT}")
         elif layout != _LAYOUT:
             raise LogFileError(f"{self.path}: not a Resilin log of layout {_LAYOUT}")
-        if create:
+        if not self._read_only:
             self._connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'OFF'}")
+
+    @contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        """Turn what SQLite raises into an error that names the file."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise LogFileError(f"{self.path}: {what} ({error})") from None
 
     def _read_end(self) -> int:
         row = self._connection.execute("SELECT max(offset) FROM records").fetchone()
@@ -83,12 +99,14 @@ class SqliteLog:
 
     def append(self, record: Record) -> int:
         """See :meth:`EventLog.append`."""
-        if not self._durable and self._uncommitted == 0:
-            self._connection.execute("BEGIN")
+        payload = encode_record(record)
         offset = self._end + 1
-        self._connection.execute(
-            "INSERT INTO records (offset, payload) VALUES (?, ?)", (offset, encode_record(record))
-        )
+        with self._explained("cannot append; is another process writing?"):
+            if not self._durable and self._uncommitted == 0:
+                self._connection.execute("BEGIN")
+            self._connection.execute(
+                "INSERT INTO records (offset, payload) VALUES (?, ?)", (offset, payload)
+            )
         self._end = offset
         if not self._durable:
             self._uncommitted += 1
@@ -99,39 +117,48 @@ class SqliteLog:
     def commit(self) -> None:
         """Write out what a log that is not durable still holds back."""
         if self._uncommitted:
-            self._connection.execute("COMMIT")
+            with self._explained("cannot commit"):
+                self._connection.execute("COMMIT")
             self._uncommitted = 0
 
     def read(self, after: int = -1) -> Iterator[LogEntry]:
         """See :meth:`EventLog.read`."""
-        rows = self._connection.execute(
-            "SELECT offset, payload FROM records WHERE offset > ? ORDER BY offset", (after,)
-        )
-        try:
+        return self._read_between(after, self.end_offset())
+
+    def _read_between(self, after: int, last: int) -> Iterator[LogEntry]:
+        with self._explained("the file is damaged"):
+            rows = self._connection.execute(
+                "SELECT offset, payload FROM records WHERE offset > ? AND offset <= ?"
+                " ORDER BY offset",
+                (after, last),
+            )
             for offset, payload in rows:
                 try:
-                    yield LogEntry(offset, decode_record(bytes(payload)))
-                except (CorruptRecordError, TypeError) as error:
+                    yield LogEntry(offset, decode_record(payload))
+                except CorruptRecordError as error:
                     raise CorruptRecordError(f"{self.path}: offset {offset}: {error}") from None
-        except sqlite3.Error as error:
-            raise LogFileError(f"{self.path}: the file is damaged ({error})") from None
 
     def end_offset(self) -> int:
         """See :meth:`EventLog.end_offset`."""
-        return self._end
+        if not self._read_only:
+            return self._end
+        with self._explained("the file is damaged"):
+            return self._read_end()
 
     def save(self, service: str, snapshot: Snapshot) -> None:
         """See :meth:`SnapshotStore.save`."""
-        self._connection.execute(
-            "INSERT OR REPLACE INTO snapshots (service, offset, payload) VALUES (?, ?, ?)",
-            (service, snapshot.offset, snapshot.payload),
-        )
+        with self._explained("cannot save a snapshot"):
+            self._connection.execute(
+                "INSERT OR REPLACE INTO snapshots (service, offset, payload) VALUES (?, ?, ?)",
+                (service, snapshot.offset, snapshot.payload),
+            )
 
     def load(self, service: str) -> Snapshot | None:
         """See :meth:`SnapshotStore.load`."""
-        row = self._connection.execute(
-            "SELECT offset, payload FROM snapshots WHERE service = ?", (service,)
-        ).fetchone()
+        with self._explained("the file is damaged"):
+            row = self._connection.execute(
+                "SELECT offset, payload FROM snapshots WHERE service = ?", (service,)
+            ).fetchone()
         return None if row is None else Snapshot(int(row[0]), bytes(row[1]))
 
     def close(self) -> None:

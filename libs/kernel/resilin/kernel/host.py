@@ -125,7 +125,13 @@ class ServiceHost(Generic[State]):
             self.role = Role.STANDBY
 
     def claim(self, now_seconds: float) -> Record:
-        """Offer the record that opens this instance's epoch."""
+        """Offer the record that opens this instance's epoch.
+
+        Raises:
+            RuntimeError: If something the instance appended is not folded back yet.
+        """
+        if self._in_flight:
+            raise RuntimeError(f"{self.service} is not quiescent: fold its last append first")
         self.role = Role.CLAIMING
         self._epoch = self.folded.fence.epoch(self.service) + 1
         return self._offer("claim", [LeadershipClaimed(instance=self._instance)], now_seconds)

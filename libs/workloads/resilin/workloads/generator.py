@@ -10,7 +10,9 @@ ITP, seven clusters       50,012    11,670   28,633   145,202      1.45    41-91
 Philly to 2017-11-19      68,063     1,190   10,772   260,154      0.69       81 %
 ======================  ========  ========  =======  ========  ========  =========
 
-("tail 10%": Hill estimate of the Pareto exponent over the longest tenth of the durations.)
+(The first two are published in microsoft/elasticflow-traces; Philly as reduced to one row a job
+in petuum/adaptdl. "tail 10%": Hill estimate of the Pareto exponent over the longest tenth of the
+durations.)
 
 * Arrivals come in sweeps: half of the gaps in the 195-job trace are below a minute (15 s on
   average), and a job that follows so closely has the size of the one before in 97 to 100 % of

@@ -48,17 +48,14 @@ def read_profiles(path: FilePath) -> CurveBook:
         WorkloadError: If there is no profile, or one cannot be used.
     """
     source = os.fspath(path)
+    place = Path(source)
     try:
-        place = Path(source)
-        if place.is_dir() and is_models_folder(place):
-            return _book(source, read_models(place))
-        files = sorted(place.iterdir()) if place.is_dir() else [place]
-    except WorkloadError:
-        raise
+        is_pollux = place.is_dir() and is_models_folder(place)
+        files = _profile_files(place)
     except (OSError, ValueError) as error:
         raise WorkloadError(source, f"cannot be listed ({error}); check the path") from None
-    if place.is_dir():
-        files = [file for file in files if file.name.endswith((".csv", ".csv.gz"))]
+    if is_pollux:
+        return _book(source, read_models(place))
     rates: _Rates = {}
     for file in files:
         table = read_table(file)
@@ -73,6 +70,12 @@ def read_profiles(path: FilePath) -> CurveBook:
         },
         rates,
     )
+
+
+def _profile_files(place: Path) -> list[Path]:
+    if not place.is_dir():
+        return [place]
+    return sorted(file for file in place.iterdir() if file.name.endswith((".csv", ".csv.gz")))
 
 
 def _layout(table: Table) -> Callable[[Table, str, _Rates], None]:

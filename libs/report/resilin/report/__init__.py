@@ -1,0 +1,1 @@
+"""Reports: a run's log as figures, tables, pages and plots."""

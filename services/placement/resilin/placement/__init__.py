@@ -1,0 +1,1 @@
+"""The placement service: which GPUs every job's workers run on."""
