@@ -111,7 +111,6 @@ def verify(
     entries: Iterable[LogEntry],
     deciders: Sequence[Decider[Any]],
     *,
-    grace_seconds: float = 0.0,
     most_findings: int = 100,
 ) -> Verification:
     """Verify a log from its first entry on.
@@ -119,11 +118,10 @@ def verify(
     Args:
         entries: The log.
         deciders: The cores of all services.
-        grace_seconds: See :class:`~resilin.cell.invariants.InvariantChecker`.
         most_findings: Stop after so many; one broken record breaks many after it.
     """
     found = Verification()
-    checker = InvariantChecker(grace_seconds=grace_seconds)
+    checker = InvariantChecker()
     services = {decider.service: _Recomputed(decider) for decider in deciders}
     fence = Fence()
     for entry in entries:

@@ -29,7 +29,7 @@ from resilin.contracts import events as ev
 from resilin.contracts.record import LogEntry
 from resilin.kernel.fencing import Fence
 from resilin.planning.filling import projected_finish
-from resilin.planning.view import Binding
+from resilin.planning.view import Binding, Plan
 
 __all__ = ["InvariantChecker", "Violation"]
 
@@ -57,15 +57,9 @@ class Violation:
 
 
 class InvariantChecker:
-    """Folds a log and says what is wrong with it.
+    """Folds a log and says what is wrong with it."""
 
-    Args:
-        grace_seconds: How late a promise may be kept. A run whose control plane was
-            disturbed on purpose allows for the disturbance here; otherwise 0.
-    """
-
-    def __init__(self, *, grace_seconds: float = 0.0) -> None:
-        self._grace = grace_seconds
+    def __init__(self) -> None:
         self._cell = CellState()
         self._fence = Fence()
         self._timestamps: dict[int, float] = {}
@@ -147,7 +141,7 @@ class InvariantChecker:
         job = self._cell.jobs.get(event.job_id)
         if job is not None and job.promised and job.deadline_seconds is not None:
             late = self._cell.now_seconds - job.deadline_seconds
-            if late > self._grace + ROUNDING_SECONDS and event.job_id not in self._excused:
+            if late > ROUNDING_SECONDS and event.job_id not in self._excused:
                 self._report(3, f"job {event.job_id} was done {late:.3f} s after its deadline")
         self._advances(event)
         self._ends(event)
@@ -185,6 +179,26 @@ class InvariantChecker:
             for other in self._cell.jobs:
                 self._excused.setdefault(other, f"job {event.job_id} is slower than its curve")
 
+    def _node_lost(self, event: ev.NodeLost | ev.NodeJoined) -> None:
+        lost = self._cell.servers.get(event.server_id)
+        if lost is None or event.incarnation < lost.incarnation:
+            return
+        for job in self._cell.jobs.values():
+            if event.server_id in job.placed:
+                self._progress[job.job_id] = 0.0
+                self._excused[job.job_id] = "a worker was lost"
+        if isinstance(event, ev.NodeJoined):
+            return
+        settings = self._cell.configuration.virtual_cluster(lost.virtual_cluster)
+        reserve = 0 if settings is None else settings.reserve_servers
+        down = sum(
+            not server.joined and not server.removed
+            for server in self._cell.servers.values()
+            if server.virtual_cluster == lost.virtual_cluster and server is not lost
+        )
+        if down + 1 > reserve:
+            self._capacity_lost(event)
+
     def _capacity_lost(self, event: ev.Event) -> None:  # noqa: ARG002 (the table's signature)
         for job_id in self._cell.jobs:
             self._excused.setdefault(job_id, "capacity was lost")
@@ -211,18 +225,34 @@ class InvariantChecker:
                     self._report(1, f"{job.job_id} holds {gpu[0]}/{gpu[1]}, which does not exist")
 
     def _check_plans(self) -> None:
-        """Before time moves on: does every plan, followed from here, keep its promise?"""
+        """Before time moves on: does every plan, followed from here, keep its promise?
+
+        Not asked while workers are on their way out: a job may be waiting for their GPUs,
+        and what it needs is asked again once they are free in fact. A plan may slip by the
+        cell's promise margin, which is there for a control plane that takes its time.
+        """
+        if any(job.leaving for job in self._cell.jobs.values()):
+            return
+        margin = self._cell.configuration.promise_margin_seconds
         for cluster in self._cell.configuration.virtual_clusters:
             for job in cluster_view(self._cell, cluster.name).jobs:
                 if job.binding is not Binding.GUARANTEED or job.job_id in self._excused:
                     continue
                 if not self._cell.jobs[job.job_id].promised:
                     continue
-                finish = projected_finish(job, job.plan, self._cell.now_seconds)
-                if finish > job.deadline_seconds + self._grace + ROUNDING_SECONDS:
+                finish = projected_finish(job, _slipped(job.plan, margin), self._cell.now_seconds)
+                if finish > job.deadline_seconds + ROUNDING_SECONDS:
                     self._report(
                         4, f"the plan of job {job.job_id} ends at {finish}, after its deadline"
                     )
+
+
+def _slipped(plan: Plan, seconds: float) -> Plan:
+    """Let a plan's last segment last longer."""
+    if not plan:
+        return plan
+    *before, (start, end, workers) = plan
+    return (*before, (start, end + seconds, workers))
 
 
 _CHECKS: dict[type, Callable[..., None]] = {
@@ -237,7 +267,8 @@ _CHECKS: dict[type, Callable[..., None]] = {
     ev.WorkersReleased: InvariantChecker._advances,  # noqa: SLF001 (this class's own table)
     ev.WorkerLost: InvariantChecker._worker_lost,  # noqa: SLF001 (this class's own table)
     ev.ThroughputMeasured: InvariantChecker._measured,  # noqa: SLF001 (this class's own table)
-    ev.NodeLost: InvariantChecker._capacity_lost,  # noqa: SLF001 (this class's own table)
+    ev.NodeJoined: InvariantChecker._node_lost,  # noqa: SLF001 (this class's own table)
+    ev.NodeLost: InvariantChecker._node_lost,  # noqa: SLF001 (this class's own table)
     ev.ServerRemoved: InvariantChecker._capacity_lost,  # noqa: SLF001 (this class's own table)
     ev.ServerCordoned: InvariantChecker._capacity_lost,  # noqa: SLF001 (this class's own table)
     ev.JobPlaced: InvariantChecker._placed,  # noqa: SLF001 (this class's own table)

@@ -232,6 +232,8 @@ def _server_reclaimed(state: CellState, event: ev.ServerReclaimed) -> None:
 def _node_joined(state: CellState, event: ev.NodeJoined) -> None:
     server = state.servers.get(event.server_id)
     if server is not None and event.incarnation > server.incarnation:
+        # A node that joins anew has none of its old workers, reported lost or not.
+        _release_server(state, event.server_id)
         server.incarnation = event.incarnation
         server.joined = True
 
@@ -241,9 +243,23 @@ def _node_lost(state: CellState, event: ev.NodeLost) -> None:
     if server is None or event.incarnation != server.incarnation:
         return
     server.joined = False
+    _release_server(state, event.server_id)
+
+
+def _release_server(state: CellState, server_id: str) -> None:
+    """Take a lost server's GPUs from the jobs there; a generation that ran there is over.
+
+    Such a job counts as back at its last report until its executor says what was saved.
+    """
     for job in list(state.jobs.values()):
-        if event.server_id in job.held:
-            _release(state, job, {event.server_id: job.held[event.server_id]})
+        if server_id in job.placed:
+            job.trains = False
+            job.placed = {}
+            job.progress_at_seconds = state.now_seconds
+            for server, index in gpu_sets.each(job.held):
+                job.leaving.setdefault(f"{server}/{index}", job.generation)
+        if server_id in job.held:
+            _release(state, job, {server_id: job.held[server_id]})
 
 
 def _job_submitted(state: CellState, event: ev.JobSubmitted) -> None:
@@ -359,8 +375,8 @@ def _generation_switched(state: CellState, event: ev.GenerationSwitched) -> None
     if job is None or event.generation <= job.switched_generation:
         return
     job.switched_generation = event.generation
-    if job.live and event.generation == job.generation:
-        job.trains = job.lost_generation < event.generation
+    if job.live and job.placed and event.generation == job.generation:
+        job.trains = True
         job.iterations_done = event.iterations_done
         job.progress_at_seconds = state.now_seconds
 

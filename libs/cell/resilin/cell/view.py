@@ -14,6 +14,11 @@ from resilin.planning.view import Binding, ClusterView, JobView, SizeTable
 
 __all__ = ["cluster_view", "job_view", "stop_seconds"]
 
+# How much longer a job is taken to run that should have been done by now.
+OVERDUE_SECONDS = 60.0
+# What floating point may leave of a job that was stopped at its very end.
+LEAST_ITERATIONS = 1e-3
+
 _BINDINGS = {
     DeadlinePolicy.GUARANTEED: Binding.GUARANTEED,
     DeadlinePolicy.SOFT: Binding.SOFT,
@@ -43,7 +48,7 @@ def cluster_view(state: CellState, virtual_cluster: str) -> ClusterView:
     sizes = sorted((server.server.gpus for server in servers), reverse=True)
     promised = min(gpus, sum(sizes[reserve_servers:]))
     jobs = (
-        job_view(state, job, gpus_in_cluster=sum(sizes))
+        job_view(state, job)
         for job in state.jobs.values()
         if job.live and job.job.spec.virtual_cluster == virtual_cluster
     )
@@ -56,7 +61,7 @@ def cluster_view(state: CellState, virtual_cluster: str) -> ClusterView:
     )
 
 
-def job_view(state: CellState, job: JobState, *, gpus_in_cluster: int) -> JobView | None:
+def job_view(state: CellState, job: JobState) -> JobView | None:
     """View one job at the state's moment; None if no throughput is known at any of its sizes."""
     spec = job.job.spec
     rates = state.believed_rates(job)
@@ -64,7 +69,6 @@ def job_view(state: CellState, job: JobState, *, gpus_in_cluster: int) -> JobVie
         tuple(rates.items()),
         spec.elastic,
         state.configuration.stop_cost,
-        gpus_in_cluster,
         bool(job.measured),
     )
     if table is None:
@@ -79,7 +83,7 @@ def job_view(state: CellState, job: JobState, *, gpus_in_cluster: int) -> JobVie
         order=job.order,
         binding=_BINDINGS[spec.binding],
         deadline_seconds=math.inf if job.deadline_seconds is None else job.deadline_seconds,
-        remaining_iterations=spec.total_iterations - state.iterations_done(job, state.now_seconds),
+        remaining_iterations=_remaining_iterations(state, job),
         table=table,
         workers=job.placed_workers,
         resumes_at_seconds=resumes_at,
@@ -88,17 +92,28 @@ def job_view(state: CellState, job: JobState, *, gpus_in_cluster: int) -> JobVie
     )
 
 
+def _remaining_iterations(state: CellState, job: JobState) -> float:
+    """Return the work left of a live job: never nothing, for its executor would have said so.
+
+    A job that should be done by now is slower than believed, nobody knows by how much; a
+    little more of the same keeps it running until it is done or measured.
+    """
+    left = job.job.spec.total_iterations - state.iterations_done(job, state.now_seconds)
+    if left <= 0 and job.trains:
+        return OVERDUE_SECONDS * state.curve_rate(job, job.placed_workers)
+    return max(left, LEAST_ITERATIONS)
+
+
 @lru_cache(maxsize=4096)
 def _size_table(
     rates: tuple[tuple[int, float], ...],
     elastic: Elastic,
     cost: StopCost,
-    most_workers: int,
     measured: bool,  # noqa: FBT001 (a cache key)
 ) -> SizeTable | None:
     """Prepare a curve for planning; the same few curves serve all jobs of a cell."""
     known: Mapping[int, float] = dict(rates)
-    allowed = [n for n in sorted(known) if elastic.allows(n) and n <= most_workers]
+    allowed = [n for n in sorted(known) if elastic.allows(n)]
     if not allowed:
         return None
     curve = ThroughputCurve.from_mapping({n: known[n] for n in allowed})

@@ -23,6 +23,7 @@ __all__ = [
     "LogEntry",
     "Nature",
     "Record",
+    "RecordEnvelope",
     "decode_record",
     "encode_record",
 ]
@@ -81,13 +82,13 @@ class _Header(EventModel):
     timestamp: Timestamp
 
 
-class _Envelope(_Header):
-    """The record as JSON, its events still plain."""
+class RecordEnvelope(_Header):
+    """A record as JSON, its events still plain."""
 
     events: Annotated[list[dict[str, Any]], Field(min_length=1)]
 
 
-_envelope = TypeAdapter(_Envelope)
+_envelope = TypeAdapter(RecordEnvelope)
 
 
 def encode_record(record: Record) -> bytes:

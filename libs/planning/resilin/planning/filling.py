@@ -140,12 +140,15 @@ def projected_finish(
         start = max(start, now_seconds)
         if start > until:
             workers = 0  # a gap: the job is suspended meanwhile
+        known = size <= table.largest and table.rate_at[size] > 0
         if size != workers:
             workers = size
-            ready = start + table.stop_at[size]
+            ready = start + (table.stop_at[size] if known else 0.0)
         begin = max(start, ready)
-        rate = table.rate_at[size]
-        if begin + owed < end:
+        rate = table.rate_at[size] if known else 0.0
+        if not known:
+            pass  # the curve was replaced since the plan was made: nothing is promised of it
+        elif begin + owed < end:
             begin += owed
             owed = 0.0
             finish = begin + left / rate

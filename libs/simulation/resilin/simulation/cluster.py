@@ -147,11 +147,11 @@ class SimulatedCluster:
     # --- nodes -----------------------------------------------------------------------------
 
     def add_node(self, server_id: str, now_seconds: float) -> None:
-        """Start a node agent on a server that joined the cell."""
-        known = self._nodes.get(server_id)
-        if known is not None and known.up:
-            return
-        node = _Node(1 if known is None else known.incarnation + 1)
+        """Start a node agent on a server that joined the cell; a repeat changes nothing."""
+        if server_id not in self._nodes:
+            self._bring_up(server_id, _Node(), now_seconds)
+
+    def _bring_up(self, server_id: str, node: _Node, now_seconds: float) -> None:
         self._nodes[server_id] = node
         self._at(now_seconds, lambda _: self._joined(server_id, node.incarnation))
         if self._physics.failures is not None:
@@ -178,7 +178,8 @@ class SimulatedCluster:
         self._at(now_seconds + repair, lambda now: self._repaired(server_id, now))
 
     def _repaired(self, server_id: str, now_seconds: float) -> Iterator[Report]:
-        self.add_node(server_id, now_seconds)
+        node = _Node(self._nodes[server_id].incarnation + 1)
+        self._bring_up(server_id, node, now_seconds)
         return iter(())
 
     def lose_node(self, server_id: str, now_seconds: float) -> Iterator[Report]:
@@ -190,16 +191,20 @@ class SimulatedCluster:
             if server_id in workers.gpus:
                 self._settle(workers, now_seconds)
                 workers.done = workers.checkpoint
-                left = gpu_sets.minus(workers.gpus, {server_id: workers.gpus[server_id]})
-                workers.gpus = {}
-                yield ev.WorkerLost(
-                    job_id=job_id,
-                    generation=workers.generation,
-                    iterations_done=workers.done,
-                    message=f"{server_id} was lost",
-                )
-                if left:
-                    yield self._released(job_id, workers, left)
+                yield from self._lost(job_id, workers, f"{server_id} was lost")
+
+    def _lost(self, job_id: str, workers: _Workers, message: str) -> Iterator[Report]:
+        """Report a generation that lost workers, and its GPUs on the nodes that are up."""
+        left = {server: gpus for server, gpus in workers.gpus.items() if self._nodes[server].up}
+        workers.gpus = {}
+        yield ev.WorkerLost(
+            job_id=job_id,
+            generation=workers.generation,
+            iterations_done=workers.done,
+            message=message,
+        )
+        if left:
+            yield self._released(job_id, workers, left)
 
     # --- jobs ------------------------------------------------------------------------------
 
@@ -224,7 +229,11 @@ class SimulatedCluster:
         if leaving:
             report = self._released(job_id, workers, leaving)
             self._at(now_seconds, lambda _: iter((report,)))
-        if instruction.gpus:
+        if not all(self._nodes[server].up for server in instruction.gpus):
+            # Placed before the loss was known: what was to run there is lost at once.
+            lost = tuple(self._lost(job_id, workers, "a node was down already"))
+            self._at(now_seconds, lambda _: iter(lost))
+        elif instruction.gpus:
             count = gpu_sets.count(instruction.gpus)
             stop = stop_seconds(self._physics.stop_cost, count)
             generation = instruction.generation

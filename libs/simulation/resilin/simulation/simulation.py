@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from resilin.placement.decider import PlacementDecider
-
 from resilin.admission.decider import AdmissionDecider
 from resilin.admission.intake import ReceivedCommand
 from resilin.allocator.decider import AllocatorDecider
@@ -32,9 +30,10 @@ from resilin.contracts.values import SourcePosition
 from resilin.eventlog.port import EventLog
 from resilin.executor.decider import ExecutorDecider, instructions
 from resilin.kernel.decider import Decider, Intake
-from resilin.kernel.host import Role, ServiceHost
+from resilin.kernel.host import Folded, Role, ServiceHost
 from resilin.loan_manager.decider import LoanManagerDecider
 from resilin.metric_collector.decider import MetricCollectorDecider
+from resilin.placement.decider import PlacementDecider
 from resilin.simulation.cluster import Physics, Report, SimulatedCluster
 from resilin.stability_detector.decider import StabilityDetectorDecider
 
@@ -97,10 +96,12 @@ class Instance:
         paused: Whether it stands still, as a process that was stopped by a signal.
     """
 
-    def __init__(self, decider: Decider[Any], cell: str, number: int) -> None:
+    def __init__(
+        self, decider: Decider[Any], cell: str, number: int, folded: Folded[Any] | None
+    ) -> None:
         self.decider = decider
         self.host: ServiceHost[Any] = ServiceHost(
-            decider, cell=cell, instance=f"{decider.service}-{number}"
+            decider, cell=cell, instance=f"{decider.service}-{number}", folded=folded
         )
         self.paused = False
 
@@ -114,8 +115,16 @@ class Instance:
 class Chaos(Protocol):
     """What a fault simulation may do to a run."""
 
+    def next_seconds(self) -> float:
+        """Return when it wants to act next; infinite for never."""
+        ...
+
+    def act(self, simulation: Simulation) -> None:
+        """Act, at the beginning of everything that happens at a moment."""
+        ...
+
     def after_append(self, simulation: Simulation, entry: LogEntry) -> None:
-        """Kill, pause, resume or start instances, right after an append was delivered."""
+        """Kill, pause, resume or start instances, right after an entry was delivered."""
         ...
 
     def disturb(self, report: Report, now_seconds: float) -> Iterable[tuple[float, Report]]:
@@ -164,11 +173,16 @@ class Simulation:
 
     # --- instances -------------------------------------------------------------------------
 
-    def start(self, service: str) -> Instance:
-        """Start an instance: it folds the log to its end and claims the service."""
+    def start(self, service: str, folded: Folded[Any] | None = None) -> Instance:
+        """Start an instance: it folds the log to its end and claims the service.
+
+        Args:
+            service: Which service.
+            folded: A snapshot to start from; None to fold from the first entry.
+        """
         decider = next(d for d in self._make_deciders() if d.service == service)
         self._started += 1
-        instance = Instance(decider, self.cell, self._started)
+        instance = Instance(decider, self.cell, self._started, folded)
         self.instances[service].append(instance)
         self._catch_up(instance)
         self.append(instance, instance.host.claim(self.now_seconds))
@@ -177,6 +191,21 @@ class Simulation:
     def kill(self, instance: Instance) -> None:
         """End an instance at once; everything it had in memory is gone."""
         self.instances[instance.host.service].remove(instance)
+
+    def resume(self, instance: Instance) -> None:
+        """Let a paused instance go on: it acts on what it knew, then catches up."""
+        instance.paused = False
+        record = instance.host.poll(self.now_seconds) or instance.host.tick(self.now_seconds)
+        if record is None and self._inbox and instance.host.service == ExecutorDecider.service:
+            record = instance.accept(self._inbox[0], self.now_seconds)
+        if record is None:
+            self._catch_up(instance)
+        else:
+            self.append(instance, record)
+
+    def repeat(self, entry: LogEntry) -> None:
+        """Append an entry's record once more, as a producer that saw no acknowledgement."""
+        self._deliver(LogEntry(self._log.append(entry.record), entry.record))
 
     def leader(self, service: str) -> Instance | None:
         """Return the running instance that leads a service."""
@@ -189,7 +218,9 @@ class Simulation:
         """Append an instance's record and let everyone fold it."""
         offset = self._log.append(record)
         instance.host.appended(offset)
-        entry = LogEntry(offset, record)
+        self._deliver(LogEntry(offset, record))
+
+    def _deliver(self, entry: LogEntry) -> None:
         for others in self.instances.values():
             for other in others:
                 if not other.paused:
@@ -217,15 +248,16 @@ class Simulation:
         """Have the cluster do what the executor wants: all of it, or what an entry changed."""
         state = instance.host.folded.state
         jobs: list[str] | None = None
-        if entry is not None:
+        if entry is None:
+            for server in state.cell.servers:
+                self.cluster.add_node(server, self.now_seconds)
+        else:
             jobs = []
             for event in entry.record.events:
                 if isinstance(event, _STEERS_WORKERS):
                     jobs.append(event.job_id)
                 elif isinstance(event, ev.ServerAdded):
                     self.cluster.add_node(event.server.server_id, self.now_seconds)
-            if not jobs:
-                return
         for instruction in instructions(state, jobs):
             self.cluster.carry_out(instruction, self.now_seconds)
 
@@ -250,6 +282,8 @@ class Simulation:
 
     def _next_moment(self) -> float:
         moments = [self.cluster.next_seconds()]
+        if self._chaos is not None:
+            moments.append(self._chaos.next_seconds())
         if self._late:
             moments.append(self._late[0][0])
         for service in self.instances:
@@ -265,6 +299,8 @@ class Simulation:
 
     def _settle(self) -> None:
         """Do everything that is to be done at this moment."""
+        if self._chaos is not None:
+            self._chaos.act(self)
         while self._take_in() or self._decide() or self._tick():
             pass
 

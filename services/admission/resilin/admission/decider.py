@@ -88,14 +88,6 @@ class _Views:
             self._views[name] = cluster_view(self.state.cell, name)
         return self._views[name]
 
-    def candidate(self, job: JobState) -> JobView | None:
-        gpus = sum(
-            server.server.gpus
-            for server in self.state.cell.servers.values()
-            if server.virtual_cluster == job.job.spec.virtual_cluster and not server.removed
-        )
-        return job_view(self.state.cell, job, gpus_in_cluster=gpus)
-
     def policy(self, name: str) -> Policy | None:
         cluster = self.state.cell.configuration.virtual_cluster(name)
         if cluster is None or cluster.kind != "training":
@@ -128,7 +120,7 @@ def judge_submission(views: _Views, job: JobState) -> Verdict:
             RejectionReason.NO_SUCH_VIRTUAL_CLUSTER,
             f"virtualCluster {name!r} does not exist or takes no training jobs",
         )
-    candidate = views.candidate(job)
+    candidate = job_view(views.state.cell, job)
     if candidate is None:
         spec = job.job.spec
         return _rejected(
@@ -193,7 +185,7 @@ def _judge_deadline(views: _Views, job_id: str, deadline_seconds: float) -> ev.E
     """Answer a change of deadline like a submission of what is left of the job."""
     job = views.state.cell.jobs[job_id]
     name = job.job.spec.virtual_cluster
-    policy, candidate = views.policy(name), views.candidate(job)
+    policy, candidate = views.policy(name), job_view(views.state.cell, job)
     if policy is None or candidate is None or candidate.binding is Binding.BEST_EFFORT:
         return ev.DeadlineChangeRejected(
             job_id=job_id, message="the job has no deadline: cancel it and submit it anew"

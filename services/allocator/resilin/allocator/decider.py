@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from resilin.cell.state import CellState, evolve_cell
-from resilin.cell.view import cluster_view
+from resilin.cell.view import cluster_view, job_view
 from resilin.contracts import events as ev
 from resilin.contracts.record import LogEntry
 from resilin.contracts.values import training_allocation
+from resilin.planning.filling import projected_finish
 from resilin.planning.policies.policy import AllocationPlan
 from resilin.planning.policies.registry import POLICIES
 
@@ -40,6 +41,9 @@ _TRIGGERS = (
     ev.CellConfigured,
     ev.ThroughputMeasured,
 )
+
+# What tells how far a job is; plans stand unless it has fallen behind its own.
+_PROGRESS = (ev.GenerationSwitched, ev.ProgressReported)
 
 
 @dataclass(slots=True)
@@ -79,11 +83,13 @@ class AllocatorDecider:
                 state.look_again_seconds.pop(event.virtual_cluster, None)
             else:
                 state.look_again_seconds[event.virtual_cluster] = event.look_again_seconds
-        elif isinstance(event, _TRIGGERS) or (
-            isinstance(event, ev.ClockTicked) and entry.record.service == self.service
+        state.cell = evolve_cell(state.cell, event, entry)
+        if (
+            isinstance(event, _TRIGGERS)
+            or (isinstance(event, ev.ClockTicked) and entry.record.service == self.service)
+            or (isinstance(event, _PROGRESS) and _behind(state.cell, event.job_id))
         ):
             state.triggered_at_offset = entry.offset
-        state.cell = evolve_cell(state.cell, event, entry)
         return state
 
     def decide(self, state: AllocatorState) -> Sequence[ev.Event]:
@@ -99,6 +105,17 @@ class AllocatorDecider:
     def next_timer(self, state: AllocatorState) -> float | None:
         """Return when a plan has its next step."""
         return min(state.look_again_seconds.values(), default=None)
+
+
+def _behind(cell: CellState, job_id: str) -> bool:
+    """Say whether a job is so late that its plan no longer keeps its promise."""
+    job = cell.jobs.get(job_id)
+    if job is None or not job.promised or not job.live or job.deadline_seconds is None:
+        return False
+    view = job_view(cell, job)
+    if view is None:
+        return False
+    return projected_finish(view, job.plan, cell.now_seconds) > job.deadline_seconds
 
 
 def _planned(cell: CellState, virtual_cluster: str, policy_name: str) -> ev.AllocationPlanned:

@@ -9,6 +9,7 @@ agents, a simulated cluster) reports what happened, perhaps late, twice or out o
     WorkersReleased g        only GPUs that generation g took away and that are still held
     WorkerLost g             once a generation
     JobCompleted, JobFailed  once, while the job is live
+    ProgressReported g       while g trains, and if it tells of more than the last one
     NodeJoined, NodeLost     by the node's incarnation
 """
 
@@ -118,7 +119,7 @@ def _workers_ready(cell: CellState, report: ev.WorkersReady) -> ev.Event | None:
 
 def _generation_switched(cell: CellState, report: ev.GenerationSwitched) -> ev.Event | None:
     job = cell.jobs.get(report.job_id)
-    if job is None or not job.live or job.lost_generation >= report.generation:
+    if job is None or not job.live or not job.placed:
         return None
     return report if job.switched_generation < report.generation == job.generation else None
 
@@ -127,7 +128,7 @@ def _progress_reported(cell: CellState, report: ev.ProgressReported) -> ev.Event
     job = cell.jobs.get(report.job_id)
     if job is None or not job.trains or job.generation != report.generation:
         return None
-    return report
+    return report if report.iterations_done > job.iterations_done else None
 
 
 def _workers_released(cell: CellState, report: ev.WorkersReleased) -> ev.Event | None:

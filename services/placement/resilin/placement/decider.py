@@ -1,4 +1,5 @@
 """temporary"""
+
 from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,9 @@ class PlacementDecider:
     def initial_state(self) -> PlacementState:
         return PlacementState()
 
-    def evolve(self, state: PlacementState, event: ev.Event | ev.UnknownEvent, entry: LogEntry) -> PlacementState:
+    def evolve(
+        self, state: PlacementState, event: ev.Event | ev.UnknownEvent, entry: LogEntry
+    ) -> PlacementState:
         state.cell = evolve_cell(state.cell, event, entry)
         return state
 
@@ -58,10 +61,14 @@ class PlacementDecider:
             for sid in sorted(free, key=lambda s: (s not in g, len(free[s]))):
                 if need and free[sid]:
                     t = free[sid][:need]
-                    free[sid] = free[sid][len(t):]
+                    free[sid] = free[sid][len(t) :]
                     need -= len(t)
                     g[sid] = tuple(sorted((*g.get(sid, ()), *t)))
-            out.append(ev.JobPlaced(job_id=j.job_id, generation=j.generation + 1, gpus=dict(sorted(g.items()))))
+            out.append(
+                ev.JobPlaced(
+                    job_id=j.job_id, generation=j.generation + 1, gpus=dict(sorted(g.items()))
+                )
+            )
         return out
 
     def next_timer(self, state: PlacementState) -> float | None:

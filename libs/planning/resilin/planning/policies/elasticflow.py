@@ -52,7 +52,7 @@ class ElasticFlow:
         profile = CapacityProfile.after(view.now_seconds, view.promised_gpus, standing.values())
         limit = _promise_limit(view, candidate)
         found = minimum_satisfactory_share(
-            candidate, profile, limit, allowance_seconds=_full_allowance(candidate)
+            candidate, profile, limit, allowance_seconds=_full_allowance(view, candidate)
         )
         if found is not None:
             return _promise(view, candidate, found[1], {})
@@ -95,7 +95,7 @@ class ElasticFlow:
         plans = _standing_plans(view)
         repaired: dict[str, Plan] = {}
         if not _all_kept(view, plans):
-            repaired = _repaired(view)
+            repaired = _repaired(view, plans)
             plans = repaired
         shares = _shares_now(view, plans)
         workers = dict(shares)
@@ -125,14 +125,14 @@ def _promise_limit(view: ClusterView, job: JobView) -> float:
     return job.deadline_seconds - view.margin_seconds
 
 
-def _full_allowance(job: JobView) -> float:
+def _full_allowance(view: ClusterView, job: JobView) -> float:
     """Room for two unforeseen stops: spare GPUs gained and lost again, or a migration."""
-    return 2 * job.table.stop_at[job.table.largest]
+    return 2 * job.table.stop_at[job.table.floor(view.promised_gpus)]
 
 
 def _allowance(view: ClusterView, job: JobView) -> float:
     """What is left of the allowance: an admitted job may have used it up."""
-    full = _full_allowance(job)
+    full = _full_allowance(view, job)
     if not job.plan or not full:
         return full
     limit = _promise_limit(view, job)
@@ -149,7 +149,7 @@ def _standing_plans(view: ClusterView) -> dict[str, Plan]:
     for job in view.jobs:
         if job.binding is Binding.GUARANTEED:
             finish = projected_finish(
-                job, job.plan, view.now_seconds, allowance_seconds=_full_allowance(job)
+                job, job.plan, view.now_seconds, allowance_seconds=_full_allowance(view, job)
             )
             plans[job.job_id] = trimmed_plan(job.plan, view.now_seconds, finish)
     return plans
@@ -186,7 +186,7 @@ def _refusal(view: ClusterView, candidate: JobView, standing: Mapping[str, Plan]
     empty = CapacityProfile(view.now_seconds, view.promised_gpus)
     limit = _promise_limit(view, candidate)
     alone = minimum_satisfactory_share(
-        candidate, empty, limit, allowance_seconds=_full_allowance(candidate)
+        candidate, empty, limit, allowance_seconds=_full_allowance(view, candidate)
     )
     if alone is None:
         return Refusal(reachable=False, minimum_workers=None, blocking=())
@@ -206,31 +206,45 @@ def _gpu_seconds(plan: Plan, start: float, end: float) -> float:
 def _all_kept(view: ClusterView, plans: Mapping[str, Plan]) -> bool:
     """Say whether every plan still keeps its promise and all fit into what works now."""
     for job in view.jobs:
-        if job.binding is Binding.GUARANTEED:
-            finish = projected_finish(job, job.plan, view.now_seconds)
-            if finish > job.deadline_seconds:
-                return False
+        if job.binding is Binding.GUARANTEED and not _keeps_promise(view, job):
+            return False
     return CapacityProfile.after(view.now_seconds, view.gpus, plans.values()).least() >= 0
 
 
-def _repaired(view: ClusterView) -> dict[str, Plan]:
-    """Make all guaranteed plans anew after capacity or throughput was lost.
+def _repaired(view: ClusterView, standing: Mapping[str, Plan]) -> dict[str, Plan]:
+    """Make guaranteed plans anew after capacity, throughput or progress was lost.
 
-    If not every promise can be kept any more, the jobs are served in order of deadline;
-    one that will be late gets what is left as early as possible, since it still matters.
+    Best, all promises can be kept with new plans. Else the promises that still hold keep
+    their plans, and the jobs that were harmed share what is left by deadline. Where not
+    even the plans that hold fit into what works now, all are served by deadline.
     """
     jobs = _guaranteed(view)
     kept = _filled_by_deadline(view, jobs)
     if kept is not None:
         return kept
-    profile = CapacityProfile(view.now_seconds, view.gpus)
-    plans: dict[str, Plan] = {}
+    unharmed = {job.job_id: standing[job.job_id] for job in jobs if _keeps_promise(view, job)}
+    profile = CapacityProfile.after(view.now_seconds, view.gpus, unharmed.values())
+    plans = unharmed
+    if profile.least() < 0:
+        profile = CapacityProfile(view.now_seconds, view.gpus)
+        plans = {}
     for job in _by_deadline(jobs):
-        found = minimum_satisfactory_share(job, profile, job.deadline_seconds)
-        plan = found[1] if found else fill_at_level(job, profile, job.table.largest, math.inf)
-        plans[job.job_id] = plan or ()
-        profile.take(plans[job.job_id])
+        if job.job_id not in plans:
+            plans[job.job_id] = _as_good_as_possible(job, profile)
+            profile.take(plans[job.job_id])
     return plans
+
+
+def _keeps_promise(view: ClusterView, job: JobView) -> bool:
+    return projected_finish(job, job.plan, view.now_seconds) <= job.deadline_seconds
+
+
+def _as_good_as_possible(job: JobView, profile: CapacityProfile) -> Plan:
+    """By its deadline if there is a way; a job that will be late still matters: soon, then."""
+    found = minimum_satisfactory_share(job, profile, job.deadline_seconds)
+    if found is not None:
+        return found[1]
+    return fill_at_level(job, profile, job.table.largest, math.inf) or ()
 
 
 def _shares_now(view: ClusterView, plans: Mapping[str, Plan]) -> dict[str, int]:

@@ -1,0 +1,1 @@
+"""The command line `resilin`: simulate, compare, submit and ask questions of a log."""

@@ -1,0 +1,243 @@
+"""Logs on the command line: opening and writing them, moments in them, jobs by prefix."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from resilin.cli.errors import InputError
+from resilin.contracts import events as ev
+from resilin.contracts.job_specification import parse_deadline
+from resilin.contracts.record import LogEntry
+from resilin.eventlog.sqlite import SqliteLog
+from resilin.report.history import History
+
+__all__ = [
+    "LOG_NAME",
+    "MOMENT",
+    "Moment",
+    "fold_history",
+    "log_argument",
+    "new_log",
+    "open_log",
+    "output_folder",
+    "resolve_job",
+]
+
+LOG_NAME = "log.resilin"
+
+log_argument = click.argument("log_file", metavar="LOG", type=click.Path(path_type=Path))
+"""The log that a command asks, passed to it as ``log_file``."""
+
+
+# --- reading -------------------------------------------------------------------------------
+
+
+def open_log(path: Path, *, read_only: bool = True) -> SqliteLog:
+    """Open an existing log.
+
+    Raises:
+        InputError: If there is nothing in it.
+        LogFileError: If it is no log.
+    """
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; name the log in it, such as {path / LOG_NAME}")
+    # Opened for reading first: opening for writing would make a log of an empty file.
+    log = SqliteLog(path, read_only=True)
+    try:
+        if log.end_offset() < 0:
+            raise InputError(f"{path}: the log is empty")
+    except BaseException:
+        log.close()
+        raise
+    if read_only:
+        return log
+    log.close()
+    return SqliteLog(path)
+
+
+def fold_history(entries: Iterable[LogEntry], path: Path) -> History:
+    """Fold a log into its history.
+
+    Raises:
+        InputError: If a record speaks of something that no record before it has brought in.
+    """
+    history = History()
+    for entry in entries:
+        note_entry(history, entry, path)
+    return history
+
+
+def note_entry(history: History, entry: LogEntry, path: Path) -> None:
+    """Fold one entry into a history.
+
+    Raises:
+        InputError: If it speaks of something that no record before it has brought in.
+    """
+    try:
+        history.fold(entry)
+    except LookupError as error:
+        raise InputError(
+            f"{path}: offset {entry.offset}: the record speaks of {error}, which no record before"
+            " it has brought in; `resilin verify` says more"
+        ) from None
+
+
+def resolve_job(job_ids: Iterable[str], prefix: str, path: Path) -> str:
+    """Return the job with this id, or the only one whose id begins so.
+
+    Raises:
+        InputError: If there is none, or more than one.
+    """
+    known = list(job_ids)
+    if prefix in known:
+        return prefix
+    found = [job_id for job_id in known if job_id.startswith(prefix)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise InputError(f"{path}: no job's id begins with {prefix!r}; it has {len(known)} jobs")
+    shown = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")  # noqa: PLR2004
+    raise InputError(f"{path}: the ids of {len(found)} jobs begin with {prefix!r}: {shown}")
+
+
+# --- moments -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A place in a log as it was given: one of the three.
+
+    Attributes:
+        offset: The last record.
+        at_seconds: A time of the cell's clock.
+        after_seconds: A time after the first submission.
+    """
+
+    offset: int | None = None
+    at_seconds: float | None = None
+    after_seconds: float | None = None
+
+    def through(self, log: SqliteLog) -> dict[str, Any]:
+        """Return the bound that :func:`resilin.audit.replay.fold_log` takes.
+
+        Raises:
+            InputError: If it lies outside the log.
+        """
+        if self.offset is not None:
+            end = log.end_offset()
+            if self.offset > end:
+                raise InputError(f"{log.path}: has no offset {self.offset}; it ends at {end}")
+            return {"through_offset": self.offset}
+        moment = self.at_seconds
+        if self.after_seconds is not None:
+            moment = _first_submission(log) + self.after_seconds
+        begins = next(iter(log.read())).record.timestamp
+        if moment is not None and moment < begins:
+            raise InputError(f"{log.path}: begins at {begins} s, after {moment} s")
+        return {"through_seconds": moment}
+
+
+def _first_submission(log: SqliteLog) -> float:
+    for entry in log.read():
+        for event in entry.record.events:
+            if isinstance(event, ev.JobSubmitted):
+                return event.submitted_at_seconds
+    raise InputError(f"{log.path}: no job was submitted, so there is no time after the first")
+
+
+class _MomentType(click.ParamType):
+    """Reads an offset or a time."""
+
+    name = "OFFSET|TIME"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Moment:
+        """See :meth:`click.ParamType.convert`."""
+        text = str(value)
+        if re.fullmatch(r"[0-9]{1,18}", text):
+            return Moment(offset=int(text))
+        try:
+            if text.startswith("+"):
+                return Moment(after_seconds=_seconds(text[1:]))
+            return Moment(at_seconds=_seconds(text))
+        except ValueError:
+            self.fail(
+                f"{text!r} is no offset such as 1200, no time of the cell's clock such as 86400s"
+                " or 2026-01-31T18:00:00Z, and no time after the first submission such as +6h",
+                param,
+                ctx,
+            )
+
+
+def _seconds(text: str) -> float:
+    if re.fullmatch(r"0+(\.0+)?[smhd]", text):
+        return 0.0
+    moment = parse_deadline(text)
+    return moment.total_seconds() if isinstance(moment, timedelta) else moment.timestamp()
+
+
+MOMENT = _MomentType()
+
+
+# --- writing -------------------------------------------------------------------------------
+
+
+@contextmanager
+def output_folder(folder: Path, logs: Iterable[str], *, force: bool) -> Iterator[None]:
+    """Make a folder for results; leave none behind that an error would leave empty.
+
+    Raises:
+        InputError: If it is no folder or holds one of these logs already and ``force`` is off.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file, not a folder; choose another")
+    held = [name for name in logs if (folder / name).exists()]
+    if held and not force:
+        raise InputError(
+            f"{folder}: already holds {held[0]}; choose another folder, or --force to replace it"
+        )
+    new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+@contextmanager
+def new_log(path: Path) -> Iterator[SqliteLog]:
+    """Write a log that appears under its name once it is whole, as one file."""
+    partial = path.with_name(f".{path.name}.partial")
+    _remove(partial)
+    try:
+        with SqliteLog(partial, durable=False) as log:
+            yield log
+        # A log in SQLite's usual mode of a log being written grows two files beside it
+        # whenever somebody reads it.
+        connection = sqlite3.connect(partial)
+        try:
+            connection.execute("PRAGMA journal_mode = DELETE")
+        finally:
+            connection.close()
+        os.replace(partial, path)
+    finally:
+        _remove(partial)
+
+
+def _remove(file: Path) -> None:
+    for name in (file.name, f"{file.name}-wal", f"{file.name}-shm"):
+        file.with_name(name).unlink(missing_ok=True)

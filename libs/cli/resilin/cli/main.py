@@ -1,0 +1,87 @@
+"""The entry point `resilin`: its commands, found by name and imported when they are used."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from resilin.cli.errors import explained
+
+__all__ = ["cli", "main"]
+
+_COMMANDS = (
+    "simulate",
+    "compare",
+    "submit",
+    "verify",
+    "replay",
+    "state",
+    "explain",
+    "what-if",
+    "bound",
+    "version",
+)
+
+
+class _Commands(click.Group):
+    """A group that imports a command when it is asked for, and ends with our exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        """Return the names in the order in which the help lists them."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (click's signature)
+        """Import a command's module; None for an unknown name."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module = import_module(f"resilin.cli.commands.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        **extra: Any,
+    ) -> Any:
+        """Run a command and exit; every error is one line on stderr."""
+        given = list(sys.argv[1:] if args is None else args)
+        extra["standalone_mode"] = False
+        try:
+            result = super().main(given or ["--help"], prog_name or "resilin", **extra)
+        except (click.ClickException, click.Abort, Exception) as error:  # noqa: BLE001
+            message, code = explained(error)
+            click.echo(f"resilin: {message}", err=True)
+            sys.exit(code)
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """Resilin schedules elastic deep-learning jobs from an event log.
+
+    Every command prints a table, or with -o json one JSON object and nothing else on stdout;
+    messages and progress go to stderr.
+
+    \b
+    Exit codes:
+      0  done; where a question was asked, the answer is yes
+      1  the answer is no: a log is not sound, a job would be refused
+      2  the input or the usage is wrong; nothing was written
+      3  a bug in resilin
+    130  interrupted
+
+    \b
+    Example:
+      resilin simulate --servers 16 --policy elasticflow --out run
+      resilin verify run/log.resilin
+    """
+
+
+def main() -> None:
+    """Run the command line."""
+    cli.main()

@@ -1,0 +1,162 @@
+"""What every command prints: a table for people, one JSON or YAML object for programs.
+
+Only the answer goes to stdout. rich and PyYAML are imported when they are used.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeVar
+
+import click
+
+__all__ = [
+    "OutputFormat",
+    "Table",
+    "as_json",
+    "duration_text",
+    "emit",
+    "note",
+    "number_text",
+    "output_option",
+    "time_text",
+]
+
+OutputFormat = Literal["table", "json", "yaml"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+FIRST_WALL_CLOCK_SECONDS = 1e9
+"""A clock that shows more than this counts from 1970; a trace's counts from its own start."""
+
+
+def output_option(command: Command) -> Command:
+    """Give a command ``-o table|json|yaml``, passed to it as ``output_format``."""
+    return click.option(
+        "-o",
+        "--output",
+        "output_format",
+        type=click.Choice(["table", "json", "yaml"]),
+        default="table",
+        show_default=True,
+        help="How to print the answer.",
+    )(command)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as text; numbers are to be written out by the caller.
+
+    Attributes:
+        columns: The headings; empty for a list of figures, which has none.
+        rows: A cell for each column.
+        title: What it shows.
+        right: The columns, from 0, that are aligned to the right.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    right: Sequence[int] = field(default=())
+
+
+def emit(output_format: OutputFormat, answer: Mapping[str, Any], *parts: str | Table) -> None:
+    """Print the answer: as the object it is, or as sentences and tables."""
+    if output_format == "json":
+        click.echo(as_json(answer))
+    elif output_format == "yaml":
+        import yaml
+
+        # Through JSON, so that both formats hold the same plain values.
+        plain = json.loads(as_json(answer))
+        click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        _print(parts)
+
+
+def as_json(answer: Mapping[str, Any]) -> str:
+    """Write an answer as JSON; numbers that JSON does not have become null."""
+    return json.dumps(_finite(answer), indent=2)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _print(parts: Sequence[str | Table]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    # Into a pipe or file nothing is cut to fit a screen.
+    width = None if sys.stdout.isatty() else 200
+    console = Console(file=sys.stdout, width=width, markup=False, emoji=False, highlight=False)
+    for part in parts:
+        if isinstance(part, str):
+            console.print(part, soft_wrap=True)
+            continue
+        table = RichTable(
+            box=box.SIMPLE_HEAD if part.columns else box.SIMPLE,
+            title=part.title or None,
+            title_justify="left",
+            show_header=bool(part.columns),
+        )
+        for number in range(len(part.columns or part.rows[0])):
+            heading = part.columns[number] if part.columns else ""
+            right = number in part.right
+            table.add_column(heading, justify="right" if right else "left", overflow="fold")
+        for row in part.rows:
+            table.add_row(*row)
+        console.print(table)
+
+
+def note(message: str) -> None:
+    """Say something beside the answer, on stderr."""
+    click.echo(message, err=True)
+
+
+def duration_text(seconds: float) -> str:
+    """Write a duration as a job file takes it: ``1d2h30m``, ``45s``, ``0.5s``."""
+    if seconds < 0:
+        return f"-{duration_text(-seconds)}"
+    if seconds < 60:  # noqa: PLR2004
+        return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"
+    left = round(seconds)
+    text = ""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count:
+            text += f"{count}{unit}"
+    return text
+
+
+def time_text(seconds: float) -> str:
+    """Write a moment of a cell's clock: a date if it counts from 1970, else seconds."""
+    if seconds >= FIRST_WALL_CLOCK_SECONDS:
+        try:
+            return datetime.fromtimestamp(round(seconds), UTC).isoformat().replace("+00:00", "Z")
+        except (OverflowError, ValueError, OSError):
+            pass
+    return f"{seconds:.3f}".rstrip("0").rstrip(".") + " s"
+
+
+def number_text(value: object) -> str:
+    """Write a figure for a table."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
+    return str(value)

@@ -1,0 +1,1065 @@
+"""Topology-aware placement: which GPUs each job gets, and who moves to make room.
+
+Source: ElasticFlow §4.3 (best fit on the topology tree, buddy allocation, migration). The
+paper gives no pseudo-code; this is the procedure here:
+
+    suspend and shrink first: what stays is an aligned part of the job's own GPUs
+    accept the requests for which enough GPUs are idle, in the order given
+    place the accepted ones, the largest first: extend in place, else best fit
+    if one of them finds no compact place (``is_compact``):
+        search for the cheapest set of jobs to move so that all of them find one
+        if there is none: the same for each request alone
+        and where that finds none either: spread over the fewest racks and servers
+
+Every job that keeps its size and is not in that set stays where it is.
+
+*Why a job always fits.* Let all sizes be powers of two, all servers have the same power of
+two of GPUs, every job lie compact and be movable. Place in decreasing order of size, and
+put what has to move back in the queue. When it is the turn of size m, the jobs that are not
+to be touched (as large, or placed already, so as large too) leave each server a multiple of
+m, and the idle GPUs and smaller jobs fill exactly that. Idle GPUs there are at least m of.
+So a server has room for m once its smaller jobs are moved, and as they are smaller the
+argument repeats for them, until at size 1 any idle GPU will do. The search below takes
+these steps, so it reaches a first answer without ever having to go back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from itertools import chain, combinations, islice
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+from resilin.planning.topology import (
+    Footprint,
+    Gpu,
+    GpuPool,
+    Locality,
+    Topology,
+    buddy_width,
+    choose_gpus,
+    fits_one_block,
+    set_bits,
+)
+
+__all__ = [
+    "ChangeKind",
+    "PlacedJob",
+    "PlacementPlan",
+    "RoomWithin",
+    "UnplacedJob",
+    "UnplacedReason",
+    "plan_placement",
+]
+
+RoomWithin = Literal["server", "block"]
+"""What a migration may be for: one server with enough GPUs, or also an aligned block."""
+
+DEFAULT_SEARCH_LIMIT = 20_000
+_CANDIDATE_SERVERS = 64  # servers to make room on that one step of the search compares
+_CANDIDATE_SETS = 64  # sets of jobs to move away from one server that it compares
+
+
+class ChangeKind(StrEnum):
+    """What happens to a job whose GPUs change."""
+
+    START = "start"
+    GROW = "grow"
+    SHRINK = "shrink"
+    MIGRATE = "migrate"
+
+
+class UnplacedReason(StrEnum):
+    """Why a request was not placed."""
+
+    CLUSTER_TOO_SMALL = "ClusterTooSmall"
+    """More workers than the cluster has GPUs that may be used."""
+    NOT_ENOUGH_IDLE_GPUS = "NotEnoughIdleGpus"
+    """Other jobs hold too many of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedJob:
+    """The new GPUs of one job.
+
+    Attributes:
+        job_id: The job.
+        kind: What happens to it.
+        gpus: Its GPUs from now on, sorted.
+        previous: Its GPUs so far, sorted; empty for a start.
+        locality: The topology level that spans ``gpus``.
+        moved: It leaves GPUs other than by shrinking: its migration cost has been counted.
+        waits_for: Jobs of this plan that hold some of ``gpus`` in fact and have to release
+            them first; sorted.
+    """
+
+    job_id: str
+    kind: ChangeKind
+    gpus: tuple[Gpu, ...]
+    previous: tuple[Gpu, ...]
+    locality: Locality
+    moved: bool = False
+    waits_for: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UnplacedJob:
+    """A request that could not be placed; the job keeps the GPUs it has.
+
+    Attributes:
+        job_id: The job.
+        workers: What was wanted.
+        reason: Why not.
+        missing_gpus: How many more GPUs would have to be idle (or in the cluster).
+    """
+
+    job_id: str
+    workers: int
+    reason: UnplacedReason
+    missing_gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementPlan:
+    """The GPUs of every job that changes. All other jobs keep theirs.
+
+    Attributes:
+        placed: Starts, grows and shrinks, in the order of the requests.
+        migrated: Jobs of unchanged size that move to make room, sorted by job.
+        suspended: Jobs that lose all their GPUs, in the order of the requests.
+        unplaced: Requests without enough GPUs, in the order of the requests.
+        migration_cost: The summed migration cost of all jobs with ``moved``.
+        least_cost_proven: No cheaper set of moves gives every placed job a compact place
+            (given the GPUs that shrinking jobs keep). False if the search was cut short, or
+            if some job had to be spread because no set of moves would have helped.
+    """
+
+    placed: tuple[PlacedJob, ...] = ()
+    migrated: tuple[PlacedJob, ...] = ()
+    suspended: tuple[str, ...] = ()
+    unplaced: tuple[UnplacedJob, ...] = ()
+    migration_cost: float = 0.0
+    least_cost_proven: bool = True
+
+
+def plan_placement(
+    topology: Topology,
+    occupancy: Mapping[str, Sequence[Gpu]],
+    requests: Mapping[str, int],
+    *,
+    migration_costs: Mapping[str, float | None] = MappingProxyType({}),
+    unavailable: Collection[Gpu] = (),
+    room_within: RoomWithin = "server",
+    search_limit: int = DEFAULT_SEARCH_LIMIT,
+) -> PlacementPlan:
+    """Choose GPUs for every request, moving as few other jobs as cheaply as possible.
+
+    The plan is a target: GPUs that a job of the same plan releases (it shrinks, moves or is
+    suspended) are given to others in it. ``waits_for`` says who has to leave first.
+
+    Args:
+        topology: The cluster.
+        occupancy: What every job holds now, in fact. To replace lost or drained GPUs, leave
+            them out here, name them ``unavailable`` and request the old size.
+        requests: Workers wanted by job, in order of precedence where GPUs do not suffice:
+            0 suspends, fewer than held shrinks, more grows, as many keeps, and a job that
+            holds nothing starts. Jobs without a request keep what they have.
+        migration_costs: What moving a job loses, in one unit for all (such as seconds or
+            GPU-seconds). A job with None or infinity, or without an entry, never moves.
+        unavailable: GPUs that nobody may be given: cordoned or lost servers, GPUs that
+            leaving workers still hold. A job that has such a GPU may keep it.
+        room_within: What is worth a migration. ``server``: that a job does not span more
+            servers than it must. ``block``: besides, that a job smaller than a server lies
+            in one aligned block of it (as ElasticFlow does; it moves more jobs).
+        search_limit: Steps of the search for the cheapest moves, each about a microsecond.
+            A first answer is always completed.
+
+    Returns:
+        The plan. Equal arguments give equal plans.
+
+    Raises:
+        ValueError: If a GPU is unknown or held twice, a request is negative, or a cost is
+            negative or not a number. The message names the job or GPU.
+    """
+    if room_within not in ("server", "block"):
+        raise ValueError(f"room_within must be 'server' or 'block', got {room_within!r}")
+    planner = _Planner(topology, occupancy, migration_costs, unavailable, room_within)
+    return planner.plan(requests, search_limit)
+
+
+class _Item(NamedTuple):
+    """A job to be placed; sorts in the order in which jobs are placed."""
+
+    minus_workers: int
+    turn: int  # at equal size: 0 grows, 1 starts, 2 makes room for others
+    order: int  # of the requests
+    job_id: str
+
+
+class _Planner:
+    """One call of ``plan_placement``: the facts, and the placement as far as it is decided.
+
+    Attributes:
+        topology: The cluster.
+        pool: The GPUs that are idle now.
+        held: The footprint of each job now.
+        before: The footprint that each changed job had at first.
+        blocked: The mask of unavailable GPUs by server position, where there are any.
+        cost: The migration cost of every job that may move.
+        pinned: Jobs whose request has been placed: they do not move again.
+        aligned: Whether a compact place is also an aligned block.
+        everywhere: All servers, as bits by position.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        occupancy: Mapping[str, Sequence[Gpu]],
+        migration_costs: Mapping[str, float | None],
+        unavailable: Iterable[Gpu],
+        room_within: RoomWithin,
+    ) -> None:
+        self.topology = topology
+        self.aligned = room_within == "block"
+        self.everywhere = (1 << len(topology.servers)) - 1
+        self.before: dict[str, Footprint] = {}
+        self.pinned: set[str] = set()
+        self.blocked = topology.footprint(sorted(set(unavailable)))
+        self.cost: dict[str, float] = {}
+        for job, cost in migration_costs.items():
+            if cost is None:
+                continue
+            if not cost >= 0:
+                raise ValueError(f"job {job!r}: the migration cost must be at least 0, got {cost}")
+            if cost < math.inf:
+                self.cost[job] = cost
+        self.held: dict[str, Footprint] = {}
+        free = self._occupy(occupancy)
+        for place, mask in self.blocked.items():
+            free[place] &= ~mask
+        self.pool = GpuPool(topology, free)
+
+    def _occupy(self, occupancy: Mapping[str, Sequence[Gpu]]) -> list[int]:
+        """Note what each job holds, and return the mask of GPUs left on each server."""
+        left = list(self.topology.full)
+        position = self.topology.position
+        for job, gpus in occupancy.items():
+            footprint: Footprint = {}
+            for server, index in gpus:
+                place = position.get(server, -1)
+                bit = 1 << index if index >= 0 else 0
+                if place < 0 or not left[place] & bit:
+                    raise ValueError(self._bad_gpu(job, server, index))
+                left[place] ^= bit
+                footprint[place] = footprint.get(place, 0) | bit
+            if footprint:
+                self.held[job] = footprint
+        return left
+
+    def _bad_gpu(self, job: str, server: str, index: int) -> str:
+        place = self.topology.position.get(server, -1)
+        what = f"job {job!r}: GPU {index} of server {server!r}"
+        if place < 0 or not 0 <= index < self.topology.sizes[place]:
+            return f"{what} is not in the topology"
+        return f"{what} is held twice"
+
+    def plan(self, requests: Mapping[str, int], search_limit: int) -> PlacementPlan:
+        suspended = []
+        wanted = {}
+        for job, workers in requests.items():
+            if workers < 0:
+                raise ValueError(f"job {job!r}: {workers} workers requested, at least 0 needed")
+            held = _count(self.held.get(job, {}))
+            if not workers and held:
+                self.assign(job, {})
+                suspended.append(job)
+            elif workers < held:
+                self.assign(job, self._kept(self.held[job], workers))
+            elif workers > held:
+                wanted[job] = workers
+        items, unplaced = self._accept(wanted)
+        proven = self._place(items, search_limit)
+        placed, migrated = self._report(requests)
+        moved = [job.job_id for job in (*placed, *migrated) if job.moved]
+        return PlacementPlan(
+            placed=placed,
+            migrated=migrated,
+            suspended=tuple(suspended),
+            unplaced=unplaced,
+            migration_cost=math.fsum(self.cost[job] for job in moved),
+            least_cost_proven=proven,
+        )
+
+    def assign(self, job: str, footprint: Footprint) -> None:
+        """Give a job other GPUs than it has now; those it gains must be idle."""
+        held = self.held.pop(job, {})
+        self.before.setdefault(job, held)
+        for place, mask in held.items():
+            self.release(place, mask & ~footprint.get(place, 0))
+        for place, mask in footprint.items():
+            self.pool.take(place, mask & ~held.get(place, 0))
+        if footprint:
+            self.held[job] = footprint
+
+    def release(self, place: int, mask: int) -> None:
+        """Make GPUs of a server idle, those that are unavailable excepted."""
+        self.pool.give(place, mask & ~self.blocked.get(place, 0))
+
+    def _accept(self, wanted: Mapping[str, int]) -> tuple[list[_Item], tuple[UnplacedJob, ...]]:
+        """Accept requests, in their order, as long as enough GPUs are idle for them."""
+        usable = self.topology.gpu_count - _count(self.blocked)
+        idle = self.pool.idle
+        items = []
+        unplaced = []
+        for order, (job, workers) in enumerate(wanted.items()):
+            held = self.held.get(job, {})
+            kept = sum(
+                (mask & self.blocked.get(place, 0)).bit_count() for place, mask in held.items()
+            )
+            more = workers - _count(held)
+            if more <= idle:
+                idle -= more
+                items.append(_Item(-workers, 0 if held else 1, order, job))
+            elif workers > usable + kept:
+                reason = UnplacedReason.CLUSTER_TOO_SMALL
+                unplaced.append(UnplacedJob(job, workers, reason, workers - usable - kept))
+            else:
+                reason = UnplacedReason.NOT_ENOUGH_IDLE_GPUS
+                unplaced.append(UnplacedJob(job, workers, reason, more - idle))
+        return sorted(items), tuple(unplaced)
+
+    def _place(self, items: list[_Item], search_limit: int) -> bool:
+        """Place all items; return whether the cost of all moves is proven least."""
+        placed: list[str] = []
+        for item in items:
+            if not self._place_directly(item):
+                break
+            placed.append(item.job_id)
+        else:
+            return True
+        for job in placed:
+            self.assign(job, self.before[job])
+        search = _Search(self, items, search_limit)
+        if search.run():
+            return search.proven
+        # No set of moves serves everybody: serve as many as possible, one by one.
+        spread = []
+        for item in items:
+            alone = _Search(self, [item], search_limit // len(items))
+            if not self._place_directly(item) and not alone.run():
+                spread.append(item)
+            else:
+                self.pinned.add(item.job_id)
+        for item in spread:
+            self._place_spread(item)
+        return False
+
+    def _place_directly(self, item: _Item) -> bool:
+        """Place a job compactly on idle GPUs, beside those it has; False if it cannot be."""
+        workers, own = -item.minus_workers, self.held.get(item.job_id, {})
+        if self.topology.servers_needed(workers) > 1:
+            footprint = self._large_place(workers, own)
+        elif not own:
+            found = self.pool.best_server(workers, self.everywhere, aligned=self.aligned)
+            footprint = dict([found]) if found else None
+        else:
+            footprint = self._extended(workers, own)
+        if footprint is None:
+            return False
+        self.assign(item.job_id, footprint)
+        return True
+
+    def _extended(self, workers: int, own: Footprint) -> Footprint | None:
+        """Extend a job within its only server."""
+        if len(own) > 1:
+            return None
+        ((place, held),) = own.items()
+        free = self.pool.free[place]
+        more = workers - held.bit_count()
+        if more > free.bit_count():
+            return None
+        mask = held | choose_gpus(free, free, held, self.topology.sizes[place], more)[1]
+        return None if self.aligned and not fits_one_block(mask) else {place: mask}
+
+    def _large_place(self, workers: int, own: Footprint) -> Footprint | None:
+        """Find whole idle servers, and a rest on one more, in as few racks as possible.
+
+        A job that grows keeps its servers: all of them become whole, but for one at most.
+        """
+        needed = self.topology.servers_needed(workers)
+        free, full, sizes = self.pool.free, self.topology.full, self.topology.sizes
+        for partial_place in (None, *own):
+            completed = [place for place in own if place != partial_place]
+            if any(free[place] | own[place] != full[place] for place in completed):
+                continue
+            rest = workers - sum(sizes[place] for place in completed)
+            others = needed - len(completed) - 1
+            footprint = {place: full[place] for place in completed}
+            if others < 0:
+                continue
+            for allowed in self._rack_choices(rest, own):
+                found = self._whole_and_rest(rest, others, allowed, own, partial_place)
+                if found is not None:
+                    return footprint | found
+        return None
+
+    def _rack_choices(self, wanted: int, own: Footprint) -> Iterator[int]:
+        """Yield the servers of single racks with enough idle GPUs, best fit first, then all."""
+        racks = self.topology.racks
+        idle = self.pool.idle_in_rack
+        mine = {self.topology.rack_of[place] for place in own}
+        if len(racks) > 1 and len(mine) < 2:
+            for rack in sorted(mine or range(len(racks)), key=lambda rack: (idle[rack], rack)):
+                if idle[rack] + _count(own) >= wanted and racks[rack]:
+                    yield self.topology.members[rack]
+        yield self.everywhere
+
+    def _whole_and_rest(
+        self, rest: int, others: int, allowed: int, own: Footprint, partial_place: int | None
+    ) -> Footprint | None:
+        """Take ``others`` whole idle servers and what is then missing on one more.
+
+        The one more is the job's own server ``partial_place``, if given, else the best fit.
+        """
+        sizes, rack_of = self.topology.sizes, self.topology.rack_of
+        idle: dict[int, list[int]] = {}
+        for (size, mask), members in self.pool.groups.items():
+            if mask == (1 << size) - 1:
+                for place in set_bits(members & allowed):
+                    idle.setdefault(rack_of[place], []).append(place)
+        mine = {rack_of[place] for place in own}
+        racks = sorted(idle, key=lambda rack: (rack not in mine, -len(idle[rack]), rack))
+        order = [(-sizes[place], turn, place) for turn, r in enumerate(racks) for place in idle[r]]
+        chosen = [place for _, _, place in sorted(order)[:others]]
+        footprint = {place: self.topology.full[place] for place in chosen}
+        rest -= sum(sizes[place] for place in chosen)
+        if len(chosen) < others or rest > self.topology.largest:
+            return None
+        if partial_place is None:
+            within = allowed
+            for place in (*chosen, *own):
+                within &= ~(1 << place)
+            near = sum(
+                self.topology.members[rack] for rack in {rack_of[place] for place in chosen} | mine
+            )
+            found = self.pool.best_server(rest, within & near, aligned=self.aligned)
+            found = found or self.pool.best_server(rest, within, aligned=self.aligned)
+            return footprint | dict([found]) if found else None
+        more = rest - own[partial_place].bit_count()
+        if more < 0 or more > self.pool.free[partial_place].bit_count():
+            return None
+        mask = own[partial_place]
+        if more:
+            free = self.pool.free[partial_place]
+            mask |= choose_gpus(free, free, mask, sizes[partial_place], more)[1]
+        whole = mask == self.topology.full[partial_place]
+        if self.aligned and not whole and not fits_one_block(mask):
+            return None
+        return footprint | {partial_place: mask}
+
+    def _place_spread(self, item: _Item) -> None:
+        """Place a job on idle GPUs wherever they are, in few racks and servers."""
+        own = self.held.get(item.job_id, {})
+        more = -item.minus_workers - _count(own)
+        portions = {place: mask.bit_count() for place, mask in enumerate(self.pool.free) if mask}
+        footprint = dict(own)
+        for place, count in self._fewest_servers(portions, more, own):
+            free = self.pool.free[place]
+            held = own.get(place, 0)
+            footprint[place] = (
+                held | choose_gpus(free, free, held, self.topology.sizes[place], count)[1]
+            )
+        self.assign(item.job_id, footprint)
+
+    def _kept(self, own: Footprint, workers: int) -> Footprint:
+        """Choose what a shrinking job keeps: close together, and apart from what is idle.
+
+        On one server if it can be, and there on what lies closest; among such choices one
+        that leaves unavailable GPUs, then the one after which the most and largest blocks
+        are free.
+        """
+        usable = {place: mask & ~self.blocked.get(place, 0) for place, mask in own.items()}
+        choices = []
+        for place, mask in own.items():
+            if mask.bit_count() >= workers:
+                rank, kept = self._kept_on(place, mask, workers)
+                choices.append(((kept & ~usable[place]).bit_count(), rank, place, kept))
+        if choices:
+            _, _, place, kept = min(choices)
+            return {place: kept}
+        portions = {place: mask.bit_count() for place, mask in own.items()}
+        footprint = {}
+        for place, count in self._fewest_servers(portions, workers, {}):
+            footprint[place] = self._kept_on(place, own[place], count)[1]
+        return footprint
+
+    def _kept_on(self, place: int, mask: int, workers: int) -> tuple[int, int]:
+        """Choose what to keep of a job's GPUs on one server: (rank, mask)."""
+        usable = mask & ~self.blocked.get(place, 0)
+        candidates = usable if usable.bit_count() >= workers else mask
+        free = self.pool.free[place] | usable
+        return choose_gpus(free, candidates, 0, self.topology.sizes[place], workers)
+
+    def _fewest_servers(
+        self, portions: Mapping[int, int], wanted: int, own: Footprint
+    ) -> list[tuple[int, int]]:
+        """Choose GPUs in few racks, and there on few servers, from what each server offers.
+
+        Servers and racks where the job is already come first. Then the largest portions,
+        and for the rest of them the smallest that suffices. Unavailable GPUs come last.
+        """
+        rack_of = self.topology.rack_of
+        by_rack: dict[int, list[int]] = {}
+        for place in portions:
+            by_rack.setdefault(rack_of[place], []).append(place)
+        total = {rack: sum(portions[p] for p in places) for rack, places in by_rack.items()}
+        mine = {rack_of[place] for place in own}
+        chosen: list[tuple[int, int]] = []
+        while wanted and by_rack:
+            rack = min(
+                by_rack,
+                key=lambda rack: (
+                    rack not in mine,
+                    total[rack] < wanted,
+                    not self.topology.racks[rack],
+                    total[rack] if total[rack] >= wanted else -total[rack],
+                    rack,
+                ),
+            )
+            places = by_rack.pop(rack)
+            places.sort(key=lambda p: (p not in own, -portions[p], p in self.blocked, p))
+            while wanted and places:
+                enough = [p for p in places if portions[p] >= wanted]
+                place = places[0]
+                if enough and place not in own:
+                    place = min(enough, key=lambda p: (portions[p], p in self.blocked, p))
+                places.remove(place)
+                chosen.append((place, min(wanted, portions[place])))
+                wanted -= chosen[-1][1]
+        return chosen
+
+    def _report(
+        self, requests: Mapping[str, int]
+    ) -> tuple[tuple[PlacedJob, ...], tuple[PlacedJob, ...]]:
+        """Describe all jobs with other GPUs than before: (those requested, those moved)."""
+        changed = {
+            job: before for job, before in self.before.items() if before != self.held.get(job, {})
+        }
+        released: dict[int, list[tuple[int, str]]] = {}
+        for job, before in changed.items():
+            now = self.held.get(job, {})
+            for place, mask in before.items():
+                if mask & ~now.get(place, 0):
+                    released.setdefault(place, []).append((mask & ~now.get(place, 0), job))
+
+        def describe(job: str, kind: ChangeKind) -> PlacedJob:
+            before, now = changed[job], self.held[job]
+            smaller, larger = (now, before) if kind is ChangeKind.SHRINK else (before, now)
+            return PlacedJob(
+                job_id=job,
+                kind=kind,
+                gpus=self.topology.gpus(now),
+                previous=self.topology.gpus(before),
+                locality=self.topology.span(now),
+                moved=any(mask & ~larger.get(place, 0) for place, mask in smaller.items()),
+                waits_for=tuple(
+                    sorted(
+                        {
+                            other
+                            for place, mask in now.items()
+                            for gone, other in released.get(place, ())
+                            if mask & gone
+                        }
+                    )
+                ),
+            )
+
+        placed = []
+        migrated = []
+        for job in (*requests, *sorted(changed.keys() - requests.keys())):
+            if job not in changed or job not in self.held:
+                continue
+            had, has = _count(changed[job]), _count(self.held[job])
+            if had == has:
+                migrated.append(describe(job, ChangeKind.MIGRATE))
+            elif had > has:
+                placed.append(describe(job, ChangeKind.SHRINK))
+            else:
+                placed.append(describe(job, ChangeKind.GROW if had else ChangeKind.START))
+        migrated.sort(key=lambda job: job.job_id)
+        return tuple(placed), tuple(migrated)
+
+
+def _count(footprint: Footprint) -> int:
+    return sum(mask.bit_count() for mask in footprint.values())
+
+
+class _Option(NamedTuple):
+    """One way to place a job; sorts with the best first.
+
+    Attributes:
+        desperate: It moves a job that is no smaller, which then needs as much room.
+        cost: Migration cost of the jobs it moves.
+        moves: How many it moves.
+        rank: How well the GPUs fit, smaller is better.
+        victims: The jobs it moves; the job itself if it gives up its present GPUs.
+        takes: The GPUs it takes: (server position, mask).
+    """
+
+    desperate: bool = False
+    cost: float = 0.0
+    moves: int = 0
+    rank: int = 0
+    victims: tuple[str, ...] = ()
+    takes: tuple[tuple[int, int], ...] = ()
+
+
+_Looks = tuple[int, int, float, str]
+_Signature = tuple[int, int, tuple[str, ...], tuple[_Looks, ...]]
+
+
+class _Offer(NamedTuple):
+    """The options on one server, as long as its idle GPUs and its jobs stay the same."""
+
+    free: int
+    residents: tuple[str, ...]
+    signature: _Signature
+    options: tuple[_Option, ...]
+
+
+@dataclass(slots=True)
+class _Step:
+    """One level of the search: a queue of jobs, and the ways to place its first."""
+
+    queue: tuple[_Item, ...]
+    options: Iterator[_Option]
+    cost: float
+    moves: int
+    undo: list[Callable[[], object]] = field(default_factory=list)
+
+
+class _Search:
+    """The cheapest set of jobs to move so that all given jobs find a compact place.
+
+    Depth-first branch and bound. The queue holds the jobs without GPUs, the largest first:
+
+        place(queue, cost):
+            if cost is not below the best so far: return
+            if the queue is empty: this is the best so far
+            for each server (or set of servers) that could take the first of the queue,
+            and each smallest set of jobs there whose GPUs it would need, cheapest first:
+                place(queue - first + that set, cost + that set's cost)
+            if the first is a job that grows: let it give up its GPUs, as one more option
+
+    In any answer each job lies somewhere, so an unlimited search sees every answer that
+    moves no job needlessly. It is cut in three ways that lose none: servers that look the
+    same are tried once; of jobs that look the same the cheapest move first; and where all
+    sizes are powers of two (``orderly``), nobody makes room for a smaller or equal job, and
+    idle GPUs are used where there are any. The last two hold because only the number of
+    free blocks of each size then matters: moving a larger job gains no block that it does
+    not use up again. Beyond that the work is bounded: a step compares a bounded number of
+    servers (those with most idle GPUs) and of sets on each, and after ``limit`` steps the
+    best answer so far is taken.
+    """
+
+    def __init__(self, planner: _Planner, items: Sequence[_Item], limit: int) -> None:
+        self.planner = planner
+        self.topology = planner.topology
+        self.pool = planner.pool
+        self.held = planner.held
+        self.work = limit
+        self.limit = limit
+        self.cut = False
+        self.turned_back = False
+        self.queue = tuple(items)
+        self.requested = {item.job_id: item for item in items}
+        self.growing = {item.job_id for item in items if item.job_id in self.held}
+        self.assigned: dict[str, Footprint] = {}
+        self.best: dict[str, Footprint] | None = None
+        self.best_key = (math.inf, 0)
+        self.workers = {item.job_id: -item.minus_workers for item in items}
+        residents: list[list[str]] = [[] for _ in self.topology.servers]
+        fixed: list[list[str]] = [[] for _ in self.topology.servers]
+        for job, footprint in self.held.items():
+            if job in planner.cost and job not in planner.pinned:
+                for place in footprint:
+                    residents[place].append(job)
+                self.workers.setdefault(job, _count(footprint))
+            elif job in self.growing:
+                for place in footprint:
+                    fixed[place].append(job)
+        self.residents = [tuple(jobs) for jobs in residents]
+        self.fixed = [tuple(jobs) for jobs in fixed]
+        self.orderly = self._is_orderly()
+        self.remembered: dict[tuple[int, bool, str], dict[int, _Offer]] = {}
+
+    @property
+    def proven(self) -> bool:
+        """Whether no cheaper answer exists."""
+        return not self.cut or self.best_key == (0.0, 0)
+
+    def run(self) -> bool:
+        """Search, and give the jobs of the best answer their GPUs; False if there is none."""
+        steps = [self._step(self.queue, 0.0, 0)]
+        while steps:
+            step = steps[-1]
+            self._undo(step)
+            if self._is_over():
+                break
+            option = next(step.options, None)
+            if option is None:
+                steps.pop()
+                self.turned_back = True
+                continue
+            cost, moves = step.cost + option.cost, step.moves + option.moves
+            if (cost, moves) >= self.best_key:
+                continue
+            queue = self._apply(step, option)
+            if queue:
+                steps.append(self._step(queue, cost, moves))
+            else:
+                self.best, self.best_key = dict(self.assigned), (cost, moves)
+        for step in reversed(steps):
+            self._undo(step)
+        if self.best is None:
+            return False
+        for job in self.best:
+            self.planner.assign(job, {})
+        for job, footprint in self.best.items():
+            self.planner.assign(job, footprint)
+        return True
+
+    def _is_over(self) -> bool:
+        """Tell whether to stop: nothing can be better, or the search has worked enough.
+
+        As long as it only goes forward it is not stopped: that ends by itself, as no job is
+        moved twice.
+        """
+        if self.best_key == (0.0, 0):
+            return True
+        if self.work <= 0 and (self.best is not None or self.turned_back):
+            self.cut = True
+            return True
+        return False
+
+    def _is_orderly(self) -> bool:
+        """Tell whether all sizes are powers of two and all jobs that may move lie compact."""
+        sizes = self.topology.sizes
+        if any(workers & (workers - 1) for workers in self.workers.values()):
+            return False
+        largest = self.topology.largest
+        uniform = min(sizes) == largest and not largest & (largest - 1)
+        if not uniform and any(workers > largest for workers in self.workers.values()):
+            return False
+        for job in self.workers:
+            footprint = self.held.get(job, {})
+            if len(footprint) > 1:
+                if any(mask != self.topology.full[place] for place, mask in footprint.items()):
+                    return False
+            elif self.planner.aligned and any(map(_is_unaligned, footprint.values())):
+                return False
+        return True
+
+    def _step(self, queue: tuple[_Item, ...], cost: float, moves: int) -> _Step:
+        return _Step(queue, self._options(queue[0]), cost, moves)
+
+    def _undo(self, step: _Step) -> None:
+        for action in reversed(step.undo):
+            action()
+        step.undo.clear()
+
+    def _apply(self, step: _Step, option: _Option) -> tuple[_Item, ...]:
+        """Carry out an option for the first job of the queue; return the queue after it."""
+        undo, pool = step.undo, self.pool
+        job = step.queue[0].job_id
+        displaced = []
+        for victim in option.victims:
+            for place, mask in self._leave(victim, undo).items():
+                mask &= ~self.planner.blocked.get(place, 0)
+                pool.give(place, mask)
+                undo.append(partial(pool.take, place, mask))
+            if victim not in self.requested:
+                displaced.append(_Item(-self.workers[victim], 2, 0, victim))
+        if job in option.victims:
+            return step.queue
+        footprint = dict(self._leave(job, undo))
+        for place, mask in option.takes:
+            pool.take(place, mask)
+            undo.append(partial(pool.give, place, mask))
+            footprint[place] = footprint.get(place, 0) | mask
+        self.assigned[job] = footprint
+        undo.append(partial(self.assigned.pop, job))
+        return tuple(sorted((*step.queue[1:], *displaced)))
+
+    def _leave(self, job: str, undo: list[Callable[[], object]]) -> Footprint:
+        """Forget what a job holds, so that nobody moves it (again); return what it was."""
+        footprint = self.held.pop(job, None)
+        if footprint is None:
+            return {}
+        undo.append(partial(self.held.__setitem__, job, footprint))
+        for place in footprint:
+            before = self.residents[place]
+            self.residents[place] = tuple(other for other in before if other != job)
+            undo.append(partial(self.residents.__setitem__, place, before))
+        if job in self.growing:
+            self.growing.remove(job)
+            undo.append(partial(self.growing.add, job))
+        return footprint
+
+    def _options(self, item: _Item) -> Iterator[_Option]:
+        """Yield the ways to place a job, the best first as far as that is cheap to know."""
+        job, workers = item.job_id, -item.minus_workers
+        own = self.held.get(job, {})
+        give_up = []
+        if own and job in self.planner.cost:
+            give_up = [_Option(cost=self.planner.cost[job], moves=1, victims=(job,))]
+        if self.topology.servers_needed(workers) == 1:
+            return iter(sorted(self._on_one_server(workers, job, own) + give_up))
+        options = self._on_whole_servers(workers, job, own)
+        first = sorted((*islice(options, 1), *give_up))
+        return chain(first, options)
+
+    def _on_one_server(
+        self, workers: int, job: str, own: Footprint, excluded: int = 0
+    ) -> list[_Option]:
+        """List the ways to place a job on one server: its own if it has one."""
+        if own:
+            if len(own) > 1:
+                return []
+            (place,) = own
+            return list(self._on_server(place, workers, job, orderly=False).options)
+        orderly = self.orderly and not self.growing
+        allowed = self.planner.everywhere & ~excluded
+        if orderly:
+            found = self.pool.best_server(workers, allowed, aligned=self.planner.aligned)
+            if found:
+                return [_Option(takes=(found,))]
+        options: list[_Option] = []
+        seen: set[_Signature] = set()
+        for place in self._candidates(workers, allowed):
+            offer = self._on_server(place, workers, "", orderly=orderly)
+            self.work -= 1
+            if offer.signature in seen or not offer.options:
+                continue
+            if len(seen) == _CANDIDATE_SERVERS < len(self.topology.servers):
+                self.cut = True
+                break
+            seen.add(offer.signature)
+            options.extend(offer.options)
+        return options
+
+    def _candidates(self, workers: int, allowed: int) -> Iterator[int]:
+        """Yield servers: the tightest fits first, then those that lack the fewest GPUs."""
+        groups = sorted(
+            (idle < workers, abs(idle - workers), size, free)
+            for size, free in self.pool.groups
+            for idle in (free.bit_count(),)
+            if size >= workers
+        )
+        for _, _, size, free in groups:
+            yield from set_bits(self.pool.groups[size, free] & allowed)
+
+    def _on_server(self, place: int, workers: int, job: str, *, orderly: bool) -> _Offer:
+        """Return what one server offers; ``job`` is named if it extends what it has there."""
+        offers = self.remembered.setdefault((workers, orderly, job), {})
+        offer = offers.get(place)
+        free, residents = self.pool.free[place], self.residents[place]
+        if offer is not None and offer.free == free and offer.residents is residents:
+            return offer
+        self.work -= 10
+        jobs = [other for other in residents if other != job]
+        if orderly:
+            jobs = [other for other in jobs if self.workers[other] < workers]
+        size = self.topology.sizes[place]
+        own = self.held[job][place] if job else 0
+        options: list[_Option] = []
+        for region in self._regions(size, workers, own):
+            short = workers - ((free | own) & region).bit_count()
+            for victims in self._sets_to_move(place, jobs, region, short):
+                freed = free
+                for victim in victims:
+                    freed |= self._gain(victim, place)
+                rank, mask = choose_gpus(
+                    freed, freed & region, own, size, workers - own.bit_count()
+                )
+                options.append(self._option(workers, rank, victims, ((place, mask),)))
+        options.sort()
+        signature = (size, free, self.fixed[place], tuple(sorted(self._looks(place, residents))))
+        offers[place] = _Offer(free, residents, signature, tuple(options))
+        return offers[place]
+
+    def _regions(self, size: int, workers: int, own: int) -> list[int]:
+        """List the parts of a server that a job of that many workers may lie in."""
+        width = buddy_width(workers) if self.planner.aligned else size
+        full = (1 << size) - 1
+        blocks = [((1 << width) - 1) << start & full for start in range(0, size, width)]
+        return [block for block in blocks if block.bit_count() >= workers and not own & ~block]
+
+    def _gain(self, job: str, place: int) -> int:
+        """Return the mask of the GPUs that become idle on a server if a job leaves it."""
+        return self.held[job][place] & ~self.planner.blocked.get(place, 0)
+
+    def _is_like_others(self, job: str) -> bool:
+        """Tell whether jobs of the same size on a server can stand in for each other."""
+        return len(self.held[job]) == 1 and job not in self.requested
+
+    def _looks(self, place: int, residents: Iterable[str]) -> Iterator[_Looks]:
+        """Describe the jobs that may leave a server, by all that matters to the search."""
+        for job in residents:
+            name = "" if self._is_like_others(job) else job
+            yield self._gain(job, place), self.workers[job], self.planner.cost[job], name
+
+    def _option(
+        self, workers: int, rank: int, victims: Iterable[str], takes: tuple[tuple[int, int], ...]
+    ) -> _Option:
+        leaving = tuple(sorted(set(victims)))
+        return _Option(
+            desperate=any(self.workers[victim] >= workers for victim in leaving),
+            cost=math.fsum(self.planner.cost[victim] for victim in leaving),
+            moves=len(leaving),
+            rank=rank,
+            victims=leaving,
+            takes=takes,
+        )
+
+    def _sets_to_move(
+        self, place: int, jobs: Iterable[str], region: int, short: int
+    ) -> list[tuple[str, ...]]:
+        """List the smallest sets of jobs that free ``short`` more GPUs of a region."""
+        if short <= 0:
+            return [()]
+        alike: dict[tuple[int, int, str], list[tuple[float, str]]] = {}
+        for job in jobs:
+            gain = (self._gain(job, place) & region).bit_count()
+            if gain:
+                # In a block it matters which GPUs are freed; on a whole server how many.
+                same = not self.planner.aligned and self._is_like_others(job)
+                kind = (-gain, self.workers[job], "" if same else job)
+                alike.setdefault(kind, []).append((self.planner.cost[job], job))
+        kinds = [
+            (-minus_gain, [job for _, job in sorted(members)])
+            for (minus_gain, _, _), members in sorted(alike.items())
+        ]
+        if sum(gain * len(members) for gain, members in kinds) == short:
+            return [tuple(job for _, members in kinds for job in members)]
+        sets = list(islice(_smallest_sets(kinds[:_CANDIDATE_SETS], short, ()), _CANDIDATE_SETS + 1))
+        if len(sets) > _CANDIDATE_SETS or len(kinds) > _CANDIDATE_SETS:
+            self.cut = True
+        return sets[:_CANDIDATE_SETS]
+
+    def _on_whole_servers(self, workers: int, job: str, own: Footprint) -> Iterator[_Option]:
+        """Yield ways to place a job larger than a server: whole servers and a rest."""
+        needed = self.topology.servers_needed(workers)
+        sizes = self.topology.sizes
+        emptied = self._emptied_servers(job, own)
+        others = sorted(option for place, option in emptied.items() if place not in own)
+        for partial_place in (None, *own):
+            completed = [place for place in own if place != partial_place]
+            if any(place not in emptied for place in completed):
+                continue
+            base = [emptied[place] for place in completed]
+            rest = workers - sum(sizes[place] for place in completed)
+            if partial_place is None:
+                for chosen in self._combinations(others, needed - len(base), rest):
+                    option = self._union([*base, *chosen])
+                    yield option
+                    if not option.moves and self.orderly and not self.growing:
+                        return
+            for chosen in self._combinations(others, needed - len(base) - 1, None):
+                whole = [*base, *chosen]
+                left = rest - sum(sizes[option.takes[0][0]] for option in chosen)
+                for option in self._rest_options(left, job, own, partial_place, whole):
+                    yield self._union([*whole, option])
+
+    def _combinations(
+        self, options: Sequence[_Option], count: int, workers: int | None
+    ) -> Iterator[tuple[_Option, ...]]:
+        """Yield sets of ``count`` servers, with exactly ``workers`` GPUs together if given."""
+        sizes = self.topology.sizes
+        if count < 0 or (
+            workers is not None
+            and not count * min(sizes) <= workers <= count * self.topology.largest
+        ):
+            return
+        most = self.work - self.limit
+        for chosen in combinations(options, count):
+            self.work -= 1 + count
+            if self.work < most:
+                self.cut = True
+                return
+            if workers is None or workers == sum(sizes[o.takes[0][0]] for o in chosen):
+                yield chosen
+
+    def _emptied_servers(self, job: str, own: Footprint) -> dict[int, _Option]:
+        """Find the servers that a job could have whole, and who would have to leave them."""
+        orderly = self.orderly and not self.growing
+        free, full, rack_of = self.pool.free, self.topology.full, self.topology.rack_of
+        idle_in_rack = [0] * len(self.topology.racks)
+        for place, rack in enumerate(rack_of):
+            idle_in_rack[rack] += free[place] == full[place]
+        emptied = {}
+        for place, size in enumerate(self.topology.sizes):
+            jobs = [other for other in self.residents[place] if other != job]
+            if orderly:
+                jobs = [other for other in jobs if self.workers[other] < size]
+            mine = own.get(place, 0)
+            covered = free[place] | mine
+            for other in jobs:
+                covered |= self._gain(other, place)
+            if covered == full[place]:
+                takes = ((place, full[place] & ~mine),)
+                emptied[place] = self._option(size, -idle_in_rack[rack_of[place]], jobs, takes)
+        self.work -= len(free)
+        return emptied
+
+    def _rest_options(
+        self, left: int, job: str, own: Footprint, partial_place: int | None, whole: list[_Option]
+    ) -> list[_Option]:
+        """List the places for the part of a large job that takes no whole server."""
+        sizes = self.topology.sizes
+        if not 0 < left <= self.topology.largest:
+            return []
+        if partial_place is None:
+            excluded = sum(1 << place for place in {o.takes[0][0] for o in whole} | own.keys())
+            options = self._on_one_server(left, "", {}, excluded)
+            return sorted(o for o in options if left < sizes[o.takes[0][0]])
+        held = own[partial_place].bit_count()
+        if left == held:
+            return [_Option()]
+        if not held < left < sizes[partial_place]:
+            return []
+        return list(self._on_server(partial_place, left, job, orderly=False).options)
+
+    def _union(self, options: Sequence[_Option]) -> _Option:
+        """Join the parts of a place on several servers; who leaves two of them counts once."""
+        victims = [victim for option in options for victim in option.victims]
+        takes = tuple(take for option in options for take in option.takes)
+        joined = self._option(1, sum(option.rank for option in options), victims, takes)
+        return joined._replace(desperate=any(option.desperate for option in options))
+
+
+def _smallest_sets(
+    kinds: Sequence[tuple[int, Sequence[str]]], short: int, chosen: tuple[str, ...]
+) -> Iterator[tuple[str, ...]]:
+    """Yield the sets of jobs that free at least ``short`` GPUs, none of them to spare.
+
+    ``kinds`` are (GPUs each job frees, jobs with the cheapest first), the most GPUs first.
+    Because of that order every set is smallest: without its last job it frees too little,
+    and the other jobs free no fewer GPUs than the last.
+    """
+    if short <= 0:
+        yield chosen
+        return
+    if sum(gain * len(jobs) for gain, jobs in kinds) < short:
+        return
+    gain, jobs = kinds[0]
+    for count in range(min(len(jobs), -(-short // gain)), -1, -1):
+        yield from _smallest_sets(kinds[1:], short - count * gain, (*chosen, *jobs[:count]))
+
+
+def _is_unaligned(mask: int) -> bool:
+    return not fits_one_block(mask)
