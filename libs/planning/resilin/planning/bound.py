@@ -54,7 +54,10 @@ __all__ = [
 ]
 
 TOLERANCE = 1e-6
-"""Relative accuracy of every answer; the solver's own rows are accurate to 1e-7."""
+"""Relative accuracy of every job's work; the solver's own rows are accurate to 1e-7."""
+
+ROUNDING = 1e-5
+"""What inaccuracy may take from the optimum for each job; the floor must not turn on it."""
 
 OPTIMAL, OUT_OF_TIME = 0, 1
 """Status codes of ``scipy.optimize.milp``."""
@@ -209,21 +212,20 @@ def most_deadlines_upper_bound(
     model = _Relaxation.of(jobs, capacity)
     solution = _tightened(model)
     chosen = _rounded(jobs, capacity, model, solution)
-    relaxation = min(solution.value, float(len(model.positions)))
-    bound = math.floor(relaxation + TOLERANCE)
+    bound = _floor(solution)
     if len(chosen) < bound and integer_seconds > 0:
         best = _maximise(model, solution.tight, integer_seconds=integer_seconds)
-        bound = min(bound, math.floor(best.value + TOLERANCE))
+        bound = min(bound, _floor(best))
         whole = [
             position
-            for position, part in zip(model.positions, best.admitted, strict=False)
+            for position, part in zip(model.positions, best.admitted, strict=True)
             if part > 0.5
         ]
         chosen = max(chosen, whole, key=len)
     return AdmissionBound(
         jobs=len(jobs),
         ceiling=len(model.positions),
-        relaxation=relaxation,
+        relaxation=solution.value,
         bound=bound,
         met=len(chosen),
         chosen=tuple(sorted(chosen)),
@@ -316,7 +318,7 @@ class _Solution:
     Attributes:
         value: Upper bound on the program's optimum; the optimum itself unless branch and
             bound ran out of time.
-        admitted: ``y`` of each job of the program; empty if branch and bound found none.
+        admitted: ``y`` of each job of the program; all 0 if branch and bound found nothing.
         used: ``x`` of each column.
         tight: Jobs whose width rows were part of the program.
     """
@@ -331,13 +333,18 @@ def _is_whole(part: float) -> bool:
     return part >= 1.0 - TOLERANCE
 
 
+def _floor(solution: _Solution) -> int:
+    """Return the most jobs that an optimum of this value can stand for."""
+    return math.floor(solution.value + ROUNDING * len(solution.admitted))
+
+
 def _tightened(model: _Relaxation) -> _Solution:
     """Solve the program, adding width rows until none is broken or none could help."""
     tight: frozenset[int] = frozenset()
     while True:
         solution = _maximise(model, tight)
         whole = sum(map(_is_whole, solution.admitted))
-        if whole >= math.floor(solution.value + TOLERANCE):
+        if whole >= _floor(solution):
             return solution
         broken = frozenset(
             job
@@ -360,9 +367,8 @@ def _rounded(
         zip(solution.admitted, model.positions, strict=True), key=lambda x: (-x[0], x[1])
     )
     chosen = [position for part, position in ranked if _is_whole(part)]
-    most = math.floor(solution.value + TOLERANCE)
     for part, position in ranked[len(chosen) :]:
-        if len(chosen) >= most or part <= TOLERANCE:
+        if len(chosen) >= _floor(solution) or part <= TOLERANCE:
             break
         if can_all_meet([jobs[other] for other in (*chosen, position)], capacity):
             chosen.append(position)
@@ -409,12 +415,12 @@ def _maximise(
         options={"mip_rel_gap": 0.99 / jobs, "time_limit": integer_seconds} if whole else {},
     )
     if whole and result.status == OUT_OF_TIME and result.x is None:
-        return _Solution(float(jobs), [], [], tight)
+        return _Solution(float(jobs), [0.0] * jobs, [0.0] * columns, tight)
     if result.x is None or result.status not in (OPTIMAL, OUT_OF_TIME):
         raise SolverError(f"the solver ended without an answer: {result.message}")
     bound = result.mip_dual_bound if whole else result.fun
     parts = [float(part) for part in result.x]
-    return _Solution(-float(bound), parts[:jobs], parts[jobs:], tight)
+    return _Solution(min(-float(bound), float(jobs)), parts[:jobs], parts[jobs:], tight)
 
 
 class _Rows(NamedTuple):

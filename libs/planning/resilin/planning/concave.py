@@ -18,9 +18,9 @@ HullPoint = tuple[float, float]
 def upper_concave_hull(curve: ThroughputCurve, most_workers: int) -> tuple[HullPoint, ...]:
     """Return the corners of the curve's upper concave hull, from the origin to its peak.
 
-    The curve is cut at its peak and at ``most_workers`` first, so the corners increase strictly in both
-    coordinates, and the slopes between them, in iterations per second per worker, decrease
-    strictly. The origin (not running) is always the first corner::
+    The curve is cut at its peak and at ``most_workers`` first. So the corners increase
+    strictly in both coordinates, and the slopes between them, in iterations per second per
+    worker, decrease strictly. The origin (not running) is always the first corner::
 
         for each point p by workers:
             while the last corner lies on or under the chord from its predecessor to p:

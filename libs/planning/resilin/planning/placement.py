@@ -210,7 +210,7 @@ class _Planner:
         before: The footprint that each changed job had at first.
         blocked: The mask of unavailable GPUs by server position, where there are any.
         cost: The migration cost of every job that may move.
-        pinned: Jobs whose request has been placed: they do not move again.
+        pinned: Jobs that do not move (again), whatever their cost.
         aligned: Whether a compact place is also an aligned block.
         everywhere: All servers, as bits by position.
     """
@@ -346,14 +346,20 @@ class _Planner:
         search = _Search(self, items, search_limit)
         if search.run():
             return search.proven
-        # No set of moves serves everybody: serve as many as possible, one by one.
+        # No set of moves serves everybody: serve as many as possible, one by one. A job that
+        # leaves unavailable GPUs would use up idle ones that were counted on for the others.
+        self.pinned.update(
+            job for job, held in self.held.items() if held.keys() & self.blocked.keys()
+        )
         spread = []
         for item in items:
-            alone = _Search(self, [item], search_limit // len(items))
-            if not self._place_directly(item) and not alone.run():
-                spread.append(item)
-            else:
+            if (
+                self._place_directly(item)
+                or _Search(self, [item], search_limit // len(items)).run()
+            ):
                 self.pinned.add(item.job_id)
+            else:
+                spread.append(item)
         for item in spread:
             self._place_spread(item)
         return False
@@ -685,7 +691,7 @@ class _Search:
         residents: list[list[str]] = [[] for _ in self.topology.servers]
         fixed: list[list[str]] = [[] for _ in self.topology.servers]
         for job, footprint in self.held.items():
-            if job in planner.cost and job not in planner.pinned:
+            if self._may_move(job):
                 for place in footprint:
                     residents[place].append(job)
                 self.workers.setdefault(job, _count(footprint))
@@ -696,6 +702,9 @@ class _Search:
         self.fixed = [tuple(jobs) for jobs in fixed]
         self.orderly = self._is_orderly()
         self.remembered: dict[tuple[int, bool, str], dict[int, _Offer]] = {}
+
+    def _may_move(self, job: str) -> bool:
+        return job in self.planner.cost and job not in self.planner.pinned
 
     @property
     def proven(self) -> bool:
@@ -815,7 +824,7 @@ class _Search:
         job, workers = item.job_id, -item.minus_workers
         own = self.held.get(job, {})
         give_up = []
-        if own and job in self.planner.cost:
+        if own and self._may_move(job):
             give_up = [_Option(cost=self.planner.cost[job], moves=1, victims=(job,))]
         if self.topology.servers_needed(workers) == 1:
             return iter(sorted(self._on_one_server(workers, job, own) + give_up))
@@ -1029,7 +1038,8 @@ class _Search:
             return sorted(o for o in options if left < sizes[o.takes[0][0]])
         held = own[partial_place].bit_count()
         if left == held:
-            return [_Option()]
+            lies_well = not self.planner.aligned or fits_one_block(own[partial_place])
+            return [_Option()] if lies_well else []
         if not held < left < sizes[partial_place]:
             return []
         return list(self._on_server(partial_place, left, job, orderly=False).options)

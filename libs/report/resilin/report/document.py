@@ -53,7 +53,9 @@ def _visible(character: str) -> str:
     return character
 
 
-_DIRECTIONAL = frozenset((0x061C, *range(0x200E, 0x2010), *range(0x202A, 0x202F), *range(0x2066, 0x206A)))
+_DIRECTIONAL = frozenset(
+    (0x061C, *range(0x200E, 0x2010), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+)
 _NONCHARACTERS = frozenset(range(0xFDD0, 0xFDF0)) | {0xFFFE, 0xFFFF}
 
 
@@ -145,15 +147,15 @@ h2{margin:0;font-size:1.1rem;line-height:1.3}
 .lead{margin:.35rem 0 1.5rem;color:var(--muted)}
 section{margin:0 0 1.25rem;padding:1.15rem 1.35rem 1.25rem;background:var(--panel);
 border:1px solid var(--line);border-radius:10px}
-.note{margin:.2rem 0 .8rem;color:var(--muted);max-width:80ch}
-.tiles{display:grid;grid-template-columns:repeat(auto-fill,minmax(165px,1fr));gap:1px;
-margin:1.1rem -1.35rem -1.25rem;background:var(--line);border-top:1px solid var(--line);
+.note{margin:.2rem 0 .8rem;color:var(--muted);max-width:100ch}
+.tiles{display:grid;grid-template-columns:repeat(auto-fill,minmax(160px,1fr));gap:1px;
+margin:1.1rem -1.35rem -1.25rem;border-top:1px solid var(--line);
 border-radius:0 0 10px 10px;overflow:hidden}
-.tile{padding:.8rem 1.35rem .85rem;background:var(--panel);
-box-shadow:0 0 0 1px var(--line)}
+.tile{padding:.8rem 1rem .85rem 1.35rem;box-shadow:0 0 0 1px var(--line)}
 .tile dt{color:var(--muted);font-size:.84rem}
 .tile dd{margin:0}
-.tile .value{font-size:1.4rem;font-weight:650;line-height:1.3;letter-spacing:-.01em}
+.tile .value{font-size:1.35rem;white-space:nowrap;font-weight:650;line-height:1.3;
+letter-spacing:-.01em}
 .tile .against{color:var(--muted);font-size:.8rem;line-height:1.35}
 .tile.alarm{background:var(--alarm)}
 .tile.alarm .value{color:var(--late)}
@@ -174,7 +176,7 @@ svg text.strong{fill:var(--text);font-weight:600}
 .f-met{fill:var(--met)}.f-declined{fill:var(--declined)}.f-other{fill:var(--other)}
 .f-admitted{fill:var(--admitted)}
 .s-working{stroke:var(--working);stroke-dasharray:6 4}.s-submitted{stroke:var(--submitted)}
-.s-admitted{stroke:var(--admitted)}.s-completed{stroke:var(--completed)}
+.s-admitted{stroke:var(--admitted);stroke-width:4}.s-completed{stroke:var(--completed)}
 .s-declined{stroke:var(--declined);stroke-dasharray:7 4}
 svg text.t-submitted{fill:var(--submitted)}svg text.t-admitted{fill:var(--admitted)}
 svg text.t-completed{fill:var(--completed)}svg text.t-declined{fill:var(--declined)}
@@ -183,7 +185,7 @@ border-bottom:1px solid var(--line)}
 .scroll:focus-visible{outline:2px solid var(--admitted);outline-offset:2px}
 table{width:100%;border-collapse:collapse;font-size:.88rem}
 caption{padding:0 1.35rem .5rem;text-align:left;color:var(--muted)}
-th,td{padding:.36rem .7rem;border-bottom:1px solid var(--line);text-align:right;
+th,td{padding:.4rem .6rem;border-bottom:1px solid var(--line);text-align:right;
 white-space:nowrap;vertical-align:middle}
 th:first-child,td:first-child{padding-left:1.35rem}
 th:last-child,td:last-child{padding-right:1.35rem}
@@ -192,8 +194,10 @@ box-shadow:inset 0 -1px 0 var(--line)}
 tbody tr:last-child>*{border-bottom:0}
 tbody th{font-weight:600}
 .left{text-align:left}
-.name{max-width:19rem;overflow-wrap:anywhere;white-space:normal;unicode-bidi:isolate}
-.why{min-width:15rem;max-width:24rem;white-space:normal;overflow-wrap:anywhere}
+.name{min-width:11rem;max-width:17rem;overflow-wrap:anywhere;white-space:normal;
+unicode-bidi:isolate}
+.below{display:block;color:var(--muted);font-size:.8rem;font-weight:400;line-height:1.3}
+.why{min-width:12rem;max-width:20rem;white-space:normal;overflow-wrap:anywhere}
 .quiet{color:var(--muted)}.bad{color:var(--late);font-weight:600}
 .badge{font-weight:600}.badge.met,.badge.completed{color:var(--met)}
 .badge.late,.badge.failed,.badge.unfinished{color:var(--late)}

@@ -20,7 +20,7 @@ def readable_duration(seconds: float) -> str:
     size = abs(seconds)
     sign = _MINUS if seconds < 0 else ""
     if size < 9.95:
-        text = f"{size:.3g}" if size < 1 else f"{size:.1f}".removesuffix(".0")
+        text = f"{size:.2g}" if size < 1 else f"{size:.1f}".removesuffix(".0")
         # Scientific notation is not for people: what is too small to show is nothing.
         return "0 s" if size < 0.0005 else f"{sign}{text} s"
     largest = next(place for place, (unit, _) in enumerate(_UNITS) if size >= unit or unit == 1)

@@ -56,9 +56,7 @@ def span(history: History) -> Span:
     times = [moment.at_seconds for moment in history.moments]
     for job in history.jobs.values():
         times.append(job.submitted_at_seconds)
-        times.extend(
-            at for at in (job.answered_at_seconds, job.ended_at_seconds) if at is not None
-        )
+        times.extend(at for at in (job.answered_at_seconds, job.ended_at_seconds) if at is not None)
     return Span(min(times, default=0.0), max(times, default=0.0))
 
 
@@ -157,8 +155,7 @@ def thin(steps: Sequence[Step], buckets: int) -> list[Step]:
     for places in members.values():
         lowest = min(places, key=lambda place: steps[place][1])
         highest = max(places, key=lambda place: steps[place][1])
-        for place in sorted({places[0], lowest, highest, places[-1]}):
-            kept.append(steps[place])
+        kept.extend(steps[place] for place in sorted({places[0], lowest, highest, places[-1]}))
     return kept
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from resilin.report.document import escaped
 from resilin.report.readable import readable_count, readable_duration
 from resilin.report.series import Step
-from resilin.report.ticks import count_ticks, time_ticks
+from resilin.report.ticks import time_ticks
 
-__all__ = ["TimeFrame", "number", "spread", "svg"]
+__all__ = ["TimeFrame", "block", "dash", "legend", "number", "spread", "svg"]
 
 
 def number(value: float) -> str:
     """Write a coordinate, to a tenth of a pixel."""
-    return f"{value:.1f}".removesuffix(".0").replace("-0.0", "0")
+    return f"{value:.1f}".removesuffix(".0")
 
 
 def svg(identity: str, size: tuple[int, int], title: str, text: str, parts: Iterable[str]) -> str:
@@ -37,24 +37,52 @@ def svg(identity: str, size: tuple[int, int], title: str, text: str, parts: Iter
     )
 
 
-def spread(places: Sequence[float], gap: float, lowest: float) -> list[float]:
+def legend(entries: Iterable[tuple[str, str]]) -> str:
+    """List what a drawing's colours mean.
+
+    Args:
+        entries: A sample, from :func:`block` or :func:`dash`, and its plain text.
+    """
+    items = "".join(f"<li>{sample}{escaped(text)}</li>" for sample, text in entries)
+    return f'<ul class="legend">{items}</ul>'
+
+
+def block(style: str) -> str:
+    """Draw a legend's sample of an area."""
+    return _sample(f'<rect class="f-{style}" width="16" height="11" rx="2"/>')
+
+
+def dash(style: str) -> str:
+    """Draw a legend's sample of a line."""
+    return _sample(f'<path class="stroke s-{style}" d="M0 5.5H16"/>')
+
+
+def _sample(shape: str) -> str:
+    return f'<svg viewBox="0 0 16 11" aria-hidden="true">{shape}</svg>'
+
+
+def spread(places: Sequence[float], gap: float, top: float, bottom: float) -> list[float]:
     """Move labels apart until they do not touch.
 
     Args:
-        places: Where the labels should be, in any order.
-        gap: The distance they need.
-        lowest: What no label may be pushed beyond.
+        places: Where the labels should be, downwards, in any order.
+        gap: The distance they need; ``bottom - top`` has room for all.
+        top: Where the highest label may be.
+        bottom: Where the lowest label may be.
 
     Returns:
         Where they are, in the order of ``places``.
     """
     order = sorted(range(len(places)), key=lambda label: places[label])
     moved = list(places)
-    limit = lowest
-    # From the last upwards none leaves the frame, then from the first downwards none touches.
+    limit = bottom
     for label in reversed(order):
         moved[label] = min(moved[label], limit)
         limit = moved[label] - gap
+    limit = top
+    for label in order:
+        moved[label] = max(moved[label], limit)
+        limit = moved[label] + gap
     return moved
 
 
@@ -64,7 +92,7 @@ class TimeFrame:
 
     Attributes:
         seconds: The time shown.
-        highest: The largest value shown.
+        counts: The ticks of the counts, ascending from 0; the last is the top.
         width: Of the drawing, in pixels.
         height: Of the drawing, in pixels.
         left: Space for the counts.
@@ -72,7 +100,7 @@ class TimeFrame:
     """
 
     seconds: float
-    highest: float
+    counts: Sequence[float]
     width: int = 1100
     height: int = 300
     left: int = 48
@@ -95,12 +123,12 @@ class TimeFrame:
 
     def y(self, value: float) -> float:
         """Place a count."""
-        return self.bottom - value / count_ticks(self.highest)[-1] * (self.bottom - 12.0)
+        return self.bottom - value / self.counts[-1] * (self.bottom - 12.0)
 
     def axes(self, what: str) -> list[str]:
         """Draw the grid, the ticks and what they count."""
         parts = []
-        for tick in count_ticks(self.highest):
+        for tick in self.counts:
             y = number(self.y(tick))
             parts.append(f'<path class="grid" d="M{self.left} {y}H{number(self.end)}"/>')
             parts.append(

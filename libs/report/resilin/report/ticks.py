@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 
-__all__ = ["count_ticks", "time_ticks"]
+__all__ = ["count_ticks", "gpu_ticks", "time_ticks"]
 
 _MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 # Steps that clocks and calendars have, where 1, 2 and 5 times a power of ten are not round.
@@ -27,7 +27,16 @@ def count_ticks(highest: float, at_most: int = 5) -> list[float]:
     Returns:
         Ascending ticks; the last is not below ``highest`` and not below 1.
     """
-    step = max(1.0, _decimal_step(highest / at_most))
+    return _until(highest, max(1.0, _decimal_step(highest / at_most)))
+
+
+def gpu_ticks(highest: float, at_most: int = 5) -> list[float]:
+    """Place ticks like :func:`count_ticks`, at powers of two: servers come with 2, 4 or 8."""
+    rough = highest / at_most
+    return _until(highest, 2.0 ** math.ceil(math.log2(rough) - 1e-9) if rough > 1 else 1.0)
+
+
+def _until(highest: float, step: float) -> list[float]:
     steps = max(1, math.ceil(highest / step - 1e-9))
     return [step * number for number in range(steps + 1)]
 

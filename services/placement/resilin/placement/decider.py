@@ -1,75 +1,177 @@
-"""temporary"""
+"""Placement's decisions: GPUs for every job whose allocation differs from what it has.
+
+    allocation (a wish)  -->  JobPlaced | JobSuspended, and JobMigrated to make room
+
+The plan counts on GPUs that workers are about to leave, but a job is placed only once all
+its GPUs are free in fact. So a decision may hold just the first step: those who leave.
+When their executor has said WorkersReleased, the next decision holds the next step.
+"""
 
 from __future__ import annotations
-from collections.abc import Sequence
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from resilin.cell.state import CellState, evolve_cell
+
+from resilin.cell import gpu_sets
+from resilin.cell.state import CellState, JobState, evolve_cell
+from resilin.cell.view import job_view, stop_seconds
 from resilin.contracts import events as ev
+from resilin.contracts.job_specification import DeadlinePolicy
 from resilin.contracts.record import LogEntry
+from resilin.contracts.values import GpuSet
+from resilin.planning.filling import projected_finish
+from resilin.planning.placement import PlacedJob, PlacementPlan, plan_placement
+from resilin.planning.topology import Gpu, Topology
+
+__all__ = ["PlacementDecider", "PlacementState"]
+
+# A move never comes for free: with stops that cost nothing, fewer moved GPUs are better.
+LEAST_MOVE_SECONDS = 1e-3
+# A move that breaks a promise is worth any number of moves that do not.
+BROKEN_PROMISE_SECONDS = 1e9
 
 
 @dataclass(slots=True)
 class PlacementState:
+    """The folded state of placement.
+
+    Attributes:
+        cell: Jobs and servers.
+    """
+
     cell: CellState = field(default_factory=CellState)
 
 
 class PlacementDecider:
+    """The core of the placement service."""
+
     service = "placement"
     state_type = PlacementState
 
     def initial_state(self) -> PlacementState:
+        """Return the state before the first entry."""
         return PlacementState()
 
     def evolve(
         self, state: PlacementState, event: ev.Event | ev.UnknownEvent, entry: LogEntry
     ) -> PlacementState:
+        """Fold one event."""
         state.cell = evolve_cell(state.cell, event, entry)
         return state
 
     def decide(self, state: PlacementState) -> Sequence[ev.Event]:
+        """Place every job whose GPUs are not what they should be, as far as GPUs are free."""
         cell = state.cell
-        want = [j for j in cell.jobs.values() if j.live and j.wanted_workers != j.placed_workers]
-        if not want:
-            return ()
-        free: dict[str, list[int]] = {}
-        for sid, s in cell.servers.items():
-            if s.usable:
-                free[sid] = list(range(s.server.gpus))
-        for j in cell.jobs.values():
-            for sid, idx in j.held.items():
-                if sid in free:
-                    free[sid] = [i for i in free[sid] if i not in idx]
-        out: list[ev.Event] = []
-        for j in want:
-            n = j.wanted_workers
-            if n == 0:
-                out.append(ev.JobSuspended(job_id=j.job_id, generation=j.generation + 1))
-                continue
-            if n < j.placed_workers:
-                g: dict[str, tuple[int, ...]] = {}
-                left = n
-                for sid, idx in j.placed.items():
-                    if left:
-                        g[sid] = idx[:left]
-                        left -= len(g[sid])
-                out.append(ev.JobPlaced(job_id=j.job_id, generation=j.generation + 1, gpus=g))
-                continue
-            need = n - j.placed_workers
-            if sum(map(len, free.values())) < need:
-                continue
-            g = {s: i for s, i in j.placed.items()}
-            for sid in sorted(free, key=lambda s: (s not in g, len(free[s]))):
-                if need and free[sid]:
-                    t = free[sid][:need]
-                    free[sid] = free[sid][len(t) :]
-                    need -= len(t)
-                    g[sid] = tuple(sorted((*g.get(sid, ()), *t)))
-            out.append(
-                ev.JobPlaced(
-                    job_id=j.job_id, generation=j.generation + 1, gpus=dict(sorted(g.items()))
-                )
-            )
-        return out
+        unsettled: dict[str, dict[str, int]] = {}
+        for job in cell.jobs.values():
+            if job.live and (job.wanted_workers != job.placed_workers or _must_leave(cell, job)):
+                wanted = unsettled.setdefault(job.job.spec.virtual_cluster, {})
+                wanted[job.job_id] = job.wanted_workers
+        decision: list[ev.Event] = []
+        for virtual_cluster, requests in unsettled.items():
+            decision += _placements(cell, virtual_cluster, requests)
+        return decision
 
-    def next_timer(self, state: PlacementState) -> float | None:
+    def next_timer(self, state: PlacementState) -> float | None:  # noqa: ARG002 (the contract)
+        """Return nothing: placement acts on allocations and released GPUs."""
         return None
+
+
+def _must_leave(cell: CellState, job: JobState) -> bool:
+    """Say whether a job has workers on a server that is to leave the cell."""
+    return any(cell.servers[server].removed for server in job.placed)
+
+
+def _placements(
+    cell: CellState, virtual_cluster: str, requests: dict[str, int]
+) -> Iterator[ev.Event]:
+    servers = [
+        server
+        for server in cell.servers.values()
+        if server.virtual_cluster == virtual_cluster and server.works
+    ]
+    topology = Topology.from_servers(
+        (server.server.server_id, server.server.gpus, server.server.rack) for server in servers
+    )
+    cordoned = [
+        Gpu(server.server.server_id, index)
+        for server in servers
+        if server.cordoned
+        for index in range(server.server.gpus)
+    ]
+    staying = frozenset(server.server.server_id for server in servers)
+    jobs = [
+        job
+        for job in cell.jobs.values()
+        if job.live and job.placed and job.job.spec.virtual_cluster == virtual_cluster
+    ]
+    occupancy = {
+        job.job_id: [
+            Gpu(server, index) for server, index in gpu_sets.each(job.placed) if server in staying
+        ]
+        for job in jobs
+    }
+    plan = plan_placement(
+        topology,
+        occupancy,
+        requests,
+        migration_costs={job.job_id: _move_cost(cell, job, requests) for job in jobs},
+        unavailable=cordoned,
+    )
+    return _free_in_fact(cell, plan)
+
+
+def _move_cost(cell: CellState, job: JobState, requests: dict[str, int]) -> float | None:
+    """Return the GPU seconds that a move loses; None for a job that must not move."""
+    if not job.job.spec.migratable:
+        return None
+    if job.job_id in requests:
+        return 0.0  # its GPUs change anyway
+    workers = job.placed_workers
+    stop = stop_seconds(cell.configuration.stop_cost, workers)
+    seconds = max(stop, LEAST_MOVE_SECONDS)
+    if stop and job.promised and job.binding is DeadlinePolicy.GUARANTEED:
+        view = job_view(cell, job)
+        deadline = job.deadline_seconds
+        if view is not None and deadline is not None:
+            finish = projected_finish(view, job.plan, cell.now_seconds, allowance_seconds=stop)
+            if finish > deadline:
+                seconds += BROKEN_PROMISE_SECONDS
+    return seconds * workers
+
+
+def _free_in_fact(cell: CellState, plan: PlacementPlan) -> Iterator[ev.Event]:
+    """Yield the part of a plan that can be done now: nobody else is on the GPUs."""
+    holder = {gpu: job.job_id for job in cell.jobs.values() for gpu in gpu_sets.each(job.held)}
+
+    def ready(placed: PlacedJob) -> bool:
+        return all(
+            holder.get((gpu.server, gpu.index), placed.job_id) == placed.job_id
+            for gpu in placed.gpus
+        )
+
+    for job_id in plan.suspended:
+        yield ev.JobSuspended(job_id=job_id, generation=cell.jobs[job_id].generation + 1)
+    for placed in plan.migrated:
+        if ready(placed):
+            waiting = (other.job_id for other in plan.placed if placed.job_id in other.waits_for)
+            yield ev.JobMigrated(
+                job_id=placed.job_id,
+                generation=cell.jobs[placed.job_id].generation + 1,
+                gpus=_gpu_set(placed),
+                for_job=next(waiting, None),
+            )
+    for placed in plan.placed:
+        if ready(placed):
+            yield ev.JobPlaced(
+                job_id=placed.job_id,
+                generation=cell.jobs[placed.job_id].generation + 1,
+                gpus=_gpu_set(placed),
+            )
+
+
+def _gpu_set(placed: PlacedJob) -> GpuSet:
+    gpus: dict[str, list[int]] = {}
+    for gpu in placed.gpus:
+        gpus.setdefault(gpu.server, []).append(gpu.index)
+    return {server: tuple(indexes) for server, indexes in gpus.items()}

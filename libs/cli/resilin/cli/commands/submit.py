@@ -1,0 +1,263 @@
+"""`resilin submit`: what a job would be answered."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from resilin.admission.decider import AdmissionDecider
+from resilin.admission.state import AdmissionState
+from resilin.allocator.decider import AllocatorDecider, AllocatorState
+from resilin.audit.dry_run import Answer, DryRun, dry_run
+from resilin.audit.replay import fold_log
+from resilin.cli.errors import ExitCode, InputError
+from resilin.cli.job_file import read_jobs
+from resilin.cli.logs import MOMENT, Moment, open_log
+from resilin.cli.output import (
+    OutputFormat,
+    Table,
+    duration_text,
+    emit,
+    number_text,
+    output_option,
+    time_text,
+)
+from resilin.cli.workload import FILE, POLICY_NAMES, CellOptions, cell_options
+from resilin.contracts import events as ev
+from resilin.eventlog.memory import MemoryLog
+from resilin.kernel.host import Folded
+from resilin.simulation.cluster import Physics
+from resilin.simulation.simulation import Simulation
+
+__all__ = ["command"]
+
+
+@click.command("submit")
+@click.option(
+    "-f", "--file", "job_file", type=FILE, required=True, help="Job file, YAML or JSON; - is stdin."
+)
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="Ask only; submit nothing.")
+@click.option("--log", "log_file", type=FILE, help="Ask the cell of this log.")
+@click.option(
+    "--at",
+    "moment",
+    type=MOMENT,
+    help="Ask it at this offset or time; see `resilin state --help`.  [default: the end]",
+)
+@click.option(
+    "--policy",
+    type=click.Choice(POLICY_NAMES),
+    default="elasticflow",
+    show_default=True,
+    help="Policy of the empty cell.",
+)
+@cell_options
+@output_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    job_file: Path,
+    is_dry_run: bool,
+    log_file: Path | None,
+    moment: Moment | None,
+    policy: str,
+    output_format: OutputFormat,
+    **options: Any,
+) -> int:
+    """Say whether jobs would be admitted, when they would run, and who would make room.
+
+    Asks the cell of a log, or an empty cell of the shape that the options give. A file may
+    hold several jobs (YAML documents); they are asked together, in order. Exits with 0 if
+    all would be admitted, with 1 if not.
+
+    \b
+    A minimal job file:
+      apiVersion: resilin.dev/v1alpha1
+      kind: TrainingJob
+      metadata: {name: nightly-resnet}
+      spec:
+        model: resnet50
+        globalBatch: 256
+        workload: {totalIterations: 50000}
+        deadline: 2h
+
+    \b
+    Example:
+      resilin submit --dry-run -f job.yaml --log run/log.resilin --at +6h
+    """
+    if not is_dry_run:
+        raise click.UsageError(
+            "no live cell can be reached by this version: ask with --dry-run", ctx
+        )
+    jobs = read_jobs(job_file)
+    cell = CellOptions.take(options)
+    if log_file is None:
+        if moment is not None:
+            raise click.UsageError("--at goes with --log, which is missing", ctx)
+        folds = _empty_cell(policy, cell)
+    else:
+        _refuse_with_log(ctx)
+        folds = _cell_of(log_file, moment)
+    outcome = dry_run(folds.admission, folds.allocator, jobs, at_seconds=folds.at_seconds)
+    answers = [_described(answer, outcome) for answer in outcome.answers]
+    answer = {
+        "log": None if log_file is None else str(log_file),
+        "offset": folds.offset,
+        "at_seconds": outcome.at_seconds,
+        "admitted": all(answer["admitted"] for answer in answers),
+        "jobs": answers,
+        "workers_change": [
+            {"job_id": job_id, "before": before, "after": after}
+            for job_id, (before, after) in outcome.workers.items()
+        ],
+    }
+    emit(output_format, answer, *_parts(answer))
+    return ExitCode.OK if answer["admitted"] else ExitCode.NO
+
+
+# --- the cell that is asked ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Folds:
+    admission: Folded[AdmissionState]
+    allocator: Folded[AllocatorState]
+    at_seconds: float
+    offset: int | None
+
+
+def _refuse_with_log(ctx: click.Context) -> None:
+    for parameter in ("policy", *CellOptions.__dataclass_fields__):
+        if ctx.get_parameter_source(parameter) is not click.core.ParameterSource.DEFAULT:
+            option = f"--{parameter.replace('_', '-')}"
+            raise click.UsageError(f"{option} shapes an empty cell: leave it or --log out", ctx)
+
+
+def _cell_of(log_file: Path, moment: Moment | None) -> _Folds:
+    with open_log(log_file) as log:
+        bound = {} if moment is None else moment.through(log)
+        admission = fold_log(log.read(), AdmissionDecider(), **bound)
+        allocator = fold_log(log.read(), AllocatorDecider(), **bound)
+    asked = bound.get("through_seconds")
+    at_seconds = admission.timestamp if asked is None else max(asked, admission.timestamp)
+    if not admission.state.cell.servers:
+        raise InputError(
+            f"{log_file}: no server had joined by offset {admission.offset}; ask for a later one"
+        )
+    return _Folds(admission, allocator, at_seconds, admission.offset)
+
+
+def _empty_cell(policy: str, cell: CellOptions) -> _Folds:
+    # Whole seconds of today, so that a deadline may be a date.
+    now = float(int(time.time()))
+    log = MemoryLog()
+    Simulation(log, cell.opening(policy, cell.curves(), now), Physics()).run()
+    admission = fold_log(log.read(), AdmissionDecider())
+    return _Folds(admission, fold_log(log.read(), AllocatorDecider()), now, None)
+
+
+# --- the answer ----------------------------------------------------------------------------
+
+
+def _described(answer: Answer, outcome: DryRun) -> dict[str, Any]:
+    head = {
+        "name": answer.job.metadata.name,
+        "job_id": answer.job_id,
+        "deadline_seconds": answer.deadline_seconds,
+    }
+    match answer.verdict:
+        case ev.CommandRejected(message=message):
+            return head | {"admitted": False, "reason": "CommandRejected", "message": message}
+        case ev.JobRejected() as refused:
+            return head | _refusal(refused, outcome)
+        case admitted:
+            return head | _admission(admitted, answer, outcome)
+
+
+def _refusal(refused: ev.JobRejected, outcome: DryRun) -> dict[str, Any]:
+    earliest = refused.earliest_deadline_seconds
+    # Rounded up to whole seconds, so that it would be accepted as it stands.
+    wait = None if earliest is None else math.ceil(earliest - outcome.at_seconds)
+    return {
+        "admitted": False,
+        "reason": refused.reason.value,
+        "message": refused.message,
+        "counter_offer": {
+            "earliest_deadline": None if wait is None else duration_text(wait),
+            "earliest_deadline_seconds": None if wait is None else outcome.at_seconds + wait,
+            "minimum_workers": refused.minimum_workers,
+        },
+    }
+
+
+def _admission(admitted: ev.JobAdmitted, answer: Answer, outcome: DryRun) -> dict[str, Any]:
+    now = outcome.at_seconds
+    workers = outcome.workers.get(answer.job_id, (0, 0))[1]
+    start: float | None = now if workers else None
+    if start is None and admitted.plan:
+        start = admitted.plan[0][0]
+    finish, deadline = admitted.finish_seconds, answer.deadline_seconds
+    return {
+        "admitted": True,
+        "promised": admitted.promised,
+        "start_seconds": start,
+        "starts_in_seconds": None if start is None else start - now,
+        "workers_at_once": workers,
+        "finish_seconds": finish,
+        "finishes_in_seconds": None if finish is None else finish - now,
+        "slack_seconds": None if finish is None or deadline is None else deadline - finish,
+        "minimum_satisfactory_share": admitted.minimum_satisfactory_share,
+        "plan": [list(segment) for segment in admitted.plan],
+        "plans_moved": list(admitted.plans_moved),
+    }
+
+
+def _parts(answer: dict[str, Any]) -> list[str | Table]:
+    parts: list[str | Table] = []
+    for job in answer["jobs"]:
+        parts += _admitted_parts(job) if job["admitted"] else _refused_parts(job)
+    changes = [
+        [change["job_id"], str(change["before"]), str(change["after"])]
+        for change in answer["workers_change"]
+    ]
+    if changes:
+        parts.append(
+            Table(("job", "workers now", "then"), changes, "workers that change", right=(1, 2))
+        )
+    return parts
+
+
+def _admitted_parts(job: dict[str, Any]) -> list[str | Table]:
+    promise = "its deadline is promised" if job["promised"] else "without a promise"
+    starts, finish = job["starts_in_seconds"], job["finish_seconds"]
+    rows = [["starts", "when GPUs are free" if starts is None else f"in {duration_text(starts)}"]]
+    if job["workers_at_once"]:
+        rows = [["starts", f"at once, with {job['workers_at_once']} workers"]]
+    if finish is not None:
+        within = duration_text(job["finishes_in_seconds"])
+        rows.append(["finishes", f"in {within} at the latest, at {time_text(finish)}"])
+    if job["slack_seconds"] is not None:
+        rows.append(["slack", duration_text(job["slack_seconds"])])
+    if job["promised"]:
+        share = number_text(job["minimum_satisfactory_share"])
+        rows.append(["minimum satisfactory share", f"{share} workers"])
+    if job["plans_moved"]:
+        rows.append(["plans that move to make room", ", ".join(job["plans_moved"])])
+    return [f"{job['job_id']}: would be admitted, {promise}", Table((), rows)]
+
+
+def _refused_parts(job: dict[str, Any]) -> list[str | Table]:
+    head = f"{job['job_id']}: would be refused, {job['reason']}: {job['message']}"
+    offer = job.get("counter_offer", {})
+    rows = []
+    if offer.get("earliest_deadline") is not None:
+        moment = time_text(offer["earliest_deadline_seconds"])
+        rows.append(["earliest deadline", f"{offer['earliest_deadline']}, at {moment}"])
+    if offer.get("minimum_workers") is not None:
+        rows.append(["workers it would need in an empty cell", str(offer["minimum_workers"])])
+    return [head, Table((), rows)] if rows else [head]

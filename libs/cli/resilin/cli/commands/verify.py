@@ -1,0 +1,73 @@
+"""`resilin verify`: is a log sound?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from resilin.audit.verify import verify
+from resilin.cli.errors import ExitCode
+from resilin.cli.logs import log_argument, open_log
+from resilin.cli.output import OutputFormat, Table, emit, number_text, output_option
+from resilin.cli.progress import progress, watched
+from resilin.simulation.simulation import deciders
+
+__all__ = ["command"]
+
+
+@click.command("verify")
+@log_argument
+@click.option(
+    "--findings",
+    type=click.IntRange(1, 10_000),
+    default=10,
+    show_default=True,
+    help="Print so many findings at most.",
+)
+@click.option(
+    "--grace-seconds",
+    type=click.FloatRange(0, 86_400),
+    default=0.0,
+    show_default=True,
+    help="How late a promise may be kept, for runs that were disturbed on purpose.",
+)
+@output_option
+def command(
+    log_file: Path, findings: int, grace_seconds: float, output_format: OutputFormat
+) -> int:
+    """Recompute every decision of a log and check every invariant.
+
+    Needs nothing but the log. Exits with 0 if it is sound and with 1 if it is not.
+
+    \b
+    Example:
+      resilin verify run/log.resilin
+    """
+    with open_log(log_file) as log, progress("verifying", log.end_offset() + 1) as advance:
+        found = verify(watched(log.read(), advance), deciders(), grace_seconds=grace_seconds)
+    listed = [*found.mismatches, *found.violations]
+    listed.sort(key=lambda finding: finding.offset)
+    answer = {
+        "log": str(log_file),
+        "sound": found.sound,
+        "records": found.records,
+        "records_that_do_not_count": found.ignored,
+        "decisions_recomputed": found.decisions,
+        "findings": [str(finding) for finding in listed[:findings]],
+        "more_findings": max(0, len(listed) - findings),
+    }
+    figures = Table(
+        (),
+        [
+            ["records read", number_text(found.records)],
+            ["records that do not count", number_text(found.ignored)],
+            ["decisions recomputed", number_text(found.decisions)],
+            ["decisions that came out otherwise", number_text(len(found.mismatches))],
+            ["invariants broken", number_text(len(found.violations))],
+        ],
+        right=(1,),
+    )
+    verdict = f"{log_file} is {'sound' if found.sound else 'NOT sound'}"
+    emit(output_format, answer, verdict, figures, *answer["findings"])
+    return ExitCode.OK if found.sound else ExitCode.NO
