@@ -61,22 +61,16 @@ class Plans:
         Every change of size and every resumption costs the stop of the new size; a change
         during a stop starts a new stop. The allowance is cut off the front of what is left.
         """
-        changes: list[tuple[float, int]] = []
+        size_from = {now: 0}
         for start, end, size in plan:
             if end > now:
-                changes += [(max(start, now), size), (end, 0)]
-        # A segment that begins where another ends is no suspension.
-        changes = [
-            change
-            for change, after in zip(changes, [*changes[1:], None], strict=True)
-            if after is None or change[0] < after[0]
-        ]
-        held = job.workers
-        if not changes or changes[0][0] > now:
-            held = 0
-        still_until = job.resumes_at_seconds
+                size_from[max(start, now)] = size
+                size_from[end] = 0  # a segment that begins there overwrites it
+        moments = sorted(size_from)
+        held, still_until = job.workers, job.resumes_at_seconds
         intervals: list[tuple[float, float, float]] = []
-        for (start, size), (end, _) in zip(changes, changes[1:], strict=False):
+        for start, end in zip(moments, moments[1:], strict=False):
+            size = size_from[start]
             if size != held:
                 still_until = start + (job.table.stop_at[size] if size else 0.0)
             held = size

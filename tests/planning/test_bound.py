@@ -222,6 +222,23 @@ def test_a_crowd_that_fits_is_all_met_however_many() -> None:
     assert (result.bound, result.met) == (300, 300)
 
 
+@pytest.mark.parametrize(("seconds", "bounds"), [(0.0, {4}), (1e-6, {3, 4}), (60.0, {3})])
+def test_branch_and_bound_closes_what_the_program_leaves_open(
+    seconds: float, bounds: set[int]
+) -> None:
+    jobs = [
+        job(13, 7, {1: 3, 2: 6}, release=4),
+        job(11, 5, {1: 2, 2: 4, 4: 5}),
+        job(11, 4, {1: 3, 2: 4, 4: 7}, release=2),
+        job(12, 5, {1: 2, 4: 4}, release=1),
+        job(13, 7, {1: 4, 2: 6, 4: 7}, release=5),
+    ]
+    result = most_deadlines_upper_bound(jobs, gpus(4), integer_seconds=seconds)
+    assert result.bound in bounds
+    assert result.met == len(result.chosen) == 3
+    assert 4 <= result.relaxation < 5
+
+
 @settings(deadline=None, derandomize=True, max_examples=60)
 @given(st.lists(small_jobs(), min_size=1, max_size=3), st.integers(1, 4))
 def test_no_schedule_on_a_grid_beats_the_bound(jobs: list[DeadlineJob], count: int) -> None:

@@ -14,10 +14,10 @@ from resilin.contracts import events as ev
 from resilin.contracts.commands import SubmitJob
 from resilin.contracts.job_specification import JobSpecification
 from resilin.contracts.record import LogEntry, Nature, Record
+from resilin.contracts.topics import JOBS_COMMANDS
 from resilin.contracts.values import SourcePosition
 from resilin.kernel.decider import Decider
 from resilin.kernel.host import Folded
-from resilin.simulation.simulation import COMMANDS_TOPIC
 
 __all__ = ["Answer", "DryRun", "dry_run"]
 
@@ -135,8 +135,8 @@ class _Cell:
     def take(self, job_id: str, job: JobSpecification) -> ev.Event:
         """Take a submission in; return the fact that it adds."""
         state = self._admission.state
-        position = state.positions.get(f"{COMMANDS_TOPIC}/0", -1) + 1
-        source = SourcePosition(topic=COMMANDS_TOPIC, offset=position)
+        position = state.positions.get(f"{JOBS_COMMANDS.name}/0", -1) + 1
+        source = SourcePosition(topic=JOBS_COMMANDS.name, offset=position)
         command = SubmitJob(command_id=f"dry-run-{position}", job_id=job_id, job=job)
         facts = self._intake.accept(state, ReceivedCommand(command, source, self._now))
         self._append(self._intake.service, "facts", facts)

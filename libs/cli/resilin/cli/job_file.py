@@ -95,37 +95,45 @@ def _text(path: Path, name: str) -> str:
 
 
 def _documents(text: str, name: str) -> Iterator[_Document]:
-    is_json = name.endswith(".json") or text.lstrip().startswith(("{", "["))
-    if is_json:
-        try:
-            json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{name}:{error.lineno}: is no valid JSON: {error.msg}") from None
-        except (RecursionError, ValueError) as error:
-            raise InputError(f"{name}: is no valid JSON: {error}") from None
+    if _is_json(text, name):
         # JSON is YAML but for tabs between its tokens; within a string they cannot be.
         text = text.replace("\t", " ")
     try:
         _check_events(text, name)
         loader = _Loader(text)
         try:
-            while loader.check_node():
-                yield _document(loader, loader.get_node(), name)
+            while (node := loader.get_node() if loader.check_node() else None) is not None:
+                yield _document(loader, node, name)
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = "" if mark is None else f":{mark.line + 1}"
-        raise InputError(f"{name}{line}: is no valid YAML: {error.problem}") from None
+        place = name if mark is None else f"{name}:{mark.line + 1}"
+        raise InputError(f"{place}: is no valid YAML: {error.problem}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise InputError(
-            f"{name}:{line}: holds the character #x{ord(error.character):04x}, which no YAML may"
-            if isinstance(error.character, str)
-            else f"{name}:{line}: is no YAML text"
+            f"{name}:{line}: holds a character that YAML does not allow ({error.reason})"
         ) from None
     except (ValueError, OverflowError) as error:
         raise InputError(f"{name}: a value cannot be read: {error}") from None
+
+
+def _is_json(text: str, name: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if not name.endswith(".json"):
+            return False
+        place = f"{name}:{error.lineno}" if isinstance(error, json.JSONDecodeError) else name
+        what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        raise InputError(f"{place}: is no valid JSON: {what}") from None
+    return True
+
+
+def _line(mark: object) -> int:
+    """Return a mark's line, from 1."""
+    return 1 + int(getattr(mark, "line", 0))
 
 
 def _check_events(text: str, name: str) -> None:
@@ -134,20 +142,21 @@ def _check_events(text: str, name: str) -> None:
     for event in yaml.parse(text, _Loader):
         if isinstance(event, yaml.AliasEvent):
             raise InputError(
-                f"{name}:{event.start_mark.line + 1}: has the alias *{event.anchor}; a job file"
+                f"{name}:{_line(event.start_mark)}: has the alias *{event.anchor}; a job file"
                 " may have none, write the value out"
             )
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > DEEPEST:
-                line = event.start_mark.line + 1
-                raise InputError(f"{name}:{line}: is nested more than {DEEPEST} levels deep")
+                raise InputError(
+                    f"{name}:{_line(event.start_mark)}: is nested more than {DEEPEST} levels deep"
+                )
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
 
 def _document(loader: yaml.SafeLoader, node: yaml.Node, name: str) -> _Document:
-    document = _Document(None, node.start_mark.line + 1)
+    document = _Document(None, _line(node.start_mark))
     _note_lines(node, (), document.lines, name)
     document.content = loader.construct_document(node)
     return document
@@ -157,7 +166,7 @@ def _note_lines(node: yaml.Node, place: Path_, lines: dict[Path_, int], name: st
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             within = (*place, str(key.value))
-            line = key.start_mark.line + 1
+            line = _line(key.start_mark)
             if within in lines:
                 raise InputError(
                     f"{name}:{line}: field {_dotted(within)!r} is on line {lines[within]} too;"
@@ -167,7 +176,7 @@ def _note_lines(node: yaml.Node, place: Path_, lines: dict[Path_, int], name: st
             _note_lines(value, within, lines, name)
     elif isinstance(node, yaml.SequenceNode):
         for number, item in enumerate(node.value):
-            lines[*place, number] = item.start_mark.line + 1
+            lines[*place, number] = _line(item.start_mark)
             _note_lines(item, (*place, number), lines, name)
 
 
@@ -214,4 +223,4 @@ def _dotted(place: Path_) -> str:
 
 def _shown(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."  # noqa: PLR2004
+    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -23,13 +22,14 @@ from resilin.report.history import History
 
 __all__ = [
     "LOG_NAME",
-    "MOMENT",
     "Moment",
     "fold_history",
     "log_argument",
     "new_log",
+    "note_entry",
     "open_log",
     "output_folder",
+    "read_moment",
     "resolve_job",
 ]
 
@@ -106,7 +106,7 @@ def resolve_job(job_ids: Iterable[str], prefix: str, path: Path) -> str:
         return found[0]
     if not found:
         raise InputError(f"{path}: no job's id begins with {prefix!r}; it has {len(known)} jobs")
-    shown = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")  # noqa: PLR2004
+    shown = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
     raise InputError(f"{path}: the ids of {len(found)} jobs begin with {prefix!r}: {shown}")
 
 
@@ -155,29 +155,27 @@ def _first_submission(log: SqliteLog) -> float:
     raise InputError(f"{log.path}: no job was submitted, so there is no time after the first")
 
 
-class _MomentType(click.ParamType):
-    """Reads an offset or a time."""
+def read_moment(ctx: click.Context, param: click.Parameter, value: str | None) -> Moment | None:
+    """Read an offset or a time; a callback for an option.
 
-    name = "OFFSET|TIME"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Moment:
-        """See :meth:`click.ParamType.convert`."""
-        text = str(value)
-        if re.fullmatch(r"[0-9]{1,18}", text):
-            return Moment(offset=int(text))
-        try:
-            if text.startswith("+"):
-                return Moment(after_seconds=_seconds(text[1:]))
-            return Moment(at_seconds=_seconds(text))
-        except ValueError:
-            self.fail(
-                f"{text!r} is no offset such as 1200, no time of the cell's clock such as 86400s"
-                " or 2026-01-31T18:00:00Z, and no time after the first submission such as +6h",
-                param,
-                ctx,
-            )
+    Raises:
+        click.BadParameter: If it is neither.
+    """
+    if value is None:
+        return None
+    if re.fullmatch(r"[0-9]{1,18}", value):
+        return Moment(offset=int(value))
+    try:
+        if value.startswith("+"):
+            return Moment(after_seconds=_seconds(value[1:]))
+        return Moment(at_seconds=_seconds(value))
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r} is no offset such as 1200, no time of the cell's clock such as 86400s"
+            " or 2026-01-31T18:00:00Z, and no time after the first submission such as +6h",
+            ctx,
+            param,
+        ) from None
 
 
 def _seconds(text: str) -> float:
@@ -185,9 +183,6 @@ def _seconds(text: str) -> float:
         return 0.0
     moment = parse_deadline(text)
     return moment.total_seconds() if isinstance(moment, timedelta) else moment.timestamp()
-
-
-MOMENT = _MomentType()
 
 
 # --- writing -------------------------------------------------------------------------------
@@ -233,7 +228,7 @@ def new_log(path: Path) -> Iterator[SqliteLog]:
             connection.execute("PRAGMA journal_mode = DELETE")
         finally:
             connection.close()
-        os.replace(partial, path)
+        partial.replace(path)
     finally:
         _remove(partial)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn, cast
 
 import click
 
 from resilin.cli.errors import explained
+from resilin.cli.output import example
 
 __all__ = ["cli", "main"]
 
@@ -42,43 +43,47 @@ class _Commands(click.Group):
         command: click.Command = module.command
         return command
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        **extra: Any,
-    ) -> Any:
+    def main(  # type: ignore[override]  # it ends the process in any mode, and says so
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: object
+    ) -> NoReturn:
         """Run a command and exit; every error is one line on stderr."""
         given = list(sys.argv[1:] if args is None else args)
-        extra["standalone_mode"] = False
+        settings = cast("dict[str, Any]", {**extra, "standalone_mode": False})
         try:
-            result = super().main(given or ["--help"], prog_name or "resilin", **extra)
-        except (click.ClickException, click.Abort, Exception) as error:  # noqa: BLE001
+            result = super().main(given or ["--help"], prog_name or "resilin", **settings)
+        except Exception as error:
             message, code = explained(error)
             click.echo(f"resilin: {message}", err=True)
             sys.exit(code)
         sys.exit(result if isinstance(result, int) else 0)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+_EXIT_CODES = """\b
+Exit codes:
+    0  done; where a question was asked, the answer is yes
+    1  the answer is no: a log is not sound, a job would be refused
+    2  the input or the usage is wrong; nothing was written
+    3  a bug in resilin
+  130  interrupted
+"""
+
+_EXAMPLE = example(
+    "resilin simulate --servers 16 --policy elasticflow --out run",
+    "resilin verify run/log.resilin",
+)
+
+
+@click.group(
+    "resilin",
+    cls=_Commands,
+    epilog=f"{_EXIT_CODES}\n{_EXAMPLE}",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 def cli() -> None:
     """Resilin schedules elastic deep-learning jobs from an event log.
 
     Every command prints a table, or with -o json one JSON object and nothing else on stdout;
     messages and progress go to stderr.
-
-    \b
-    Exit codes:
-      0  done; where a question was asked, the answer is yes
-      1  the answer is no: a log is not sound, a job would be refused
-      2  the input or the usage is wrong; nothing was written
-      3  a bug in resilin
-    130  interrupted
-
-    \b
-    Example:
-      resilin simulate --servers 16 --policy elasticflow --out run
-      resilin verify run/log.resilin
     """
 
 

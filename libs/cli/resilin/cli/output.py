@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
@@ -21,6 +21,7 @@ __all__ = [
     "as_json",
     "duration_text",
     "emit",
+    "example",
     "note",
     "number_text",
     "output_option",
@@ -48,6 +49,12 @@ def output_option(command: Command) -> Command:
     )(command)
 
 
+def example(*lines: str) -> str:
+    """Return the end of a command's help: how it may be called."""
+    # click leaves a block that begins so as it is.
+    return "\n".join(("\b", "Example:", *(f"  {line}" for line in lines)))
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table as text; numbers are to be written out by the caller.
@@ -65,8 +72,10 @@ class Table:
     right: Sequence[int] = field(default=())
 
 
-def emit(output_format: OutputFormat, answer: Mapping[str, Any], *parts: str | Table) -> None:
-    """Print the answer: as the object it is, or as sentences and tables."""
+def emit(
+    output_format: OutputFormat, answer: Mapping[str, Any], parts: Iterable[str | Table]
+) -> None:
+    """Print the answer: as the object it is, or as the sentences and tables of ``parts``."""
     if output_format == "json":
         click.echo(as_json(answer))
     elif output_format == "yaml":
@@ -84,7 +93,7 @@ def as_json(answer: Mapping[str, Any]) -> str:
     return json.dumps(_finite(answer), indent=2)
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -94,7 +103,7 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _print(parts: Sequence[str | Table]) -> None:
+def _print(parts: Iterable[str | Table]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table as RichTable
@@ -130,7 +139,7 @@ def duration_text(seconds: float) -> str:
     """Write a duration as a job file takes it: ``1d2h30m``, ``45s``, ``0.5s``."""
     if seconds < 0:
         return f"-{duration_text(-seconds)}"
-    if seconds < 60:  # noqa: PLR2004
+    if seconds < 60:
         return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"
     left = round(seconds)
     text = ""

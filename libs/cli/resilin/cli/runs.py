@@ -40,7 +40,7 @@ def run(log: EventLog, commands: Sequence[TimedCommand], physics: Physics, what:
 
 
 def cost_figures(jobs: int) -> dict[str, Any]:
-    """Return what this process has cost so far, start, imports and reading included."""
+    """Return what this process has cost so far: start, imports and reading included."""
     cpu_seconds = time.process_time()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {

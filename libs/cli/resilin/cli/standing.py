@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from resilin.cell.state import CellState, JobState, Phase
-from resilin.cli.output import duration_text, time_text
+from resilin.cli.output import duration_text
 from resilin.report.history import JobHistory
 
 __all__ = ["outcome", "standing"]
@@ -60,7 +60,9 @@ def _live(job: JobState, cell: CellState) -> str:
     promise = "no deadline is promised"
     if job.deadline_seconds is not None:
         promised = "is promised" if job.promised else "is wanted but not promised"
-        promise = f"its deadline, {time_text(job.deadline_seconds)}, {promised}"
+        left = job.deadline_seconds - cell.now_seconds
+        when = f"in {duration_text(left)}" if left >= 0 else f"{duration_text(-left)} ago"
+        promise = f"its deadline, {when}, {promised}"
     if not job.placed:
         return f"waits for GPUs, {done:.1%} done; {promise}"
     does = "trains with" if job.trains else "stands still for a change to"

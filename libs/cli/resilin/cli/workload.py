@@ -5,6 +5,7 @@ Everything is read and checked here, before anything runs or is written.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,6 +63,13 @@ DEFAULT_PRESET = "one-day-128-gpus"
 def stop_cost(name: str) -> StopCost:
     """Return the stop cost that ``--resize-cost`` names."""
     return StopCost.modelled() if name == "modelled" else StopCost()
+
+
+def _finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """Refuse ``nan``, which click's own ranges let through."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no finite number", ctx, param)
+    return value
 
 
 def _together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -149,6 +157,7 @@ workload_options = _together(
     click.option(
         "--throughput-noise",
         type=click.FloatRange(0, 2),
+        callback=_finite,
         default=0.0,
         show_default=True,
         help="Standard deviation of the logarithm of true over believed throughput.",
@@ -157,6 +166,7 @@ workload_options = _together(
         # A node that fails more often than it can checkpoint would never finish anything.
         "--node-mtbf-hours",
         type=click.FloatRange(1, 1e6),
+        callback=_finite,
         help="Mean time between failures of one node.  [default: nodes do not fail]",
     ),
 )
@@ -399,5 +409,5 @@ def _first(error: ValidationError) -> str:
     first = cast("Mapping[str, Any]", error.errors(include_url=False)[0])
     field = ".".join(str(part) for part in first["loc"])
     shown = repr(first["input"])
-    shown = shown if len(shown) <= 80 else f"{shown[:80]}..."  # noqa: PLR2004
+    shown = shown if len(shown) <= 80 else f"{shown[:80]}..."
     return f"field {field!r}: {first['msg']}, got {shown}"

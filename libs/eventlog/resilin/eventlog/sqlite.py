@@ -90,12 +90,17 @@ class SqliteLog:
         """Turn what SQLite raises into an error that names the file."""
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            # The latter is what the driver makes of a message that quotes damaged text.
             raise LogFileError(f"{self.path}: {what} ({error})") from None
 
     def _read_end(self) -> int:
-        row = self._connection.execute("SELECT max(offset) FROM records").fetchone()
-        return -1 if row[0] is None else int(row[0])
+        (end,) = self._connection.execute("SELECT max(offset) FROM records").fetchone()
+        if end is None:
+            return -1
+        if not isinstance(end, int):
+            raise LogFileError(f"{self.path}: the file is damaged (an offset is no number)")
+        return end
 
     def append(self, record: Record) -> int:
         """See :meth:`EventLog.append`."""
@@ -133,6 +138,9 @@ class SqliteLog:
                 (after, last),
             )
             for offset, payload in rows:
+                if not isinstance(offset, int) or offset <= after:
+                    raise LogFileError(f"{self.path}: the file is damaged (offsets out of order)")
+                after = offset
                 try:
                     yield LogEntry(offset, decode_record(payload))
                 except CorruptRecordError as error:

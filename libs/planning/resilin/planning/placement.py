@@ -30,7 +30,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from itertools import chain, combinations, islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -62,6 +62,8 @@ RoomWithin = Literal["server", "block"]
 DEFAULT_SEARCH_LIMIT = 20_000
 _CANDIDATE_SERVERS = 64  # servers to make room on that one step of the search compares
 _CANDIDATE_SETS = 64  # sets of jobs to move away from one server that it compares
+_COMPARED_SERVERS = 8  # up to so many servers to be emptied it compares sets of them
+_COMBINATION_WORK = 10_000  # steps after which it compares no more of these
 
 
 class ChangeKind(StrEnum):
@@ -678,12 +680,15 @@ class _Search:
         self.pool = planner.pool
         self.held = planner.held
         self.work = limit
-        self.limit = limit
         self.cut = False
         self.turned_back = False
         self.queue = tuple(items)
         self.requested = {item.job_id: item for item in items}
         self.growing = {item.job_id for item in items if item.job_id in self.held}
+        self.anchored = [0] * len(self.topology.servers)
+        for job in sorted(self.growing):
+            for place in self.held[job]:
+                self.anchored[place] += 1
         self.assigned: dict[str, Footprint] = {}
         self.best: dict[str, Footprint] | None = None
         self.best_key = (math.inf, 0)
@@ -774,7 +779,7 @@ class _Search:
         return True
 
     def _step(self, queue: tuple[_Item, ...], cost: float, moves: int) -> _Step:
-        return _Step(queue, self._options(queue[0]), cost, moves)
+        return _Step(queue, self._options(queue[0], cost, moves), cost, moves)
 
     def _undo(self, step: _Step) -> None:
         for action in reversed(step.undo):
@@ -815,22 +820,34 @@ class _Search:
             self.residents[place] = tuple(other for other in before if other != job)
             undo.append(partial(self.residents.__setitem__, place, before))
         if job in self.growing:
-            self.growing.remove(job)
-            undo.append(partial(self.growing.add, job))
+            self._count_growing(job, footprint, -1)
+            undo.append(partial(self._count_growing, job, footprint, 1))
         return footprint
 
-    def _options(self, item: _Item) -> Iterator[_Option]:
-        """Yield the ways to place a job, the best first as far as that is cheap to know."""
+    def _count_growing(self, job: str, footprint: Footprint, change: int) -> None:
+        (self.growing.add if change > 0 else self.growing.remove)(job)
+        for place in footprint:
+            self.anchored[place] += change
+
+    def _options(self, item: _Item, cost: float, moves: int) -> Iterator[_Option]:
+        """Yield the ways to place a job, the best first as far as that is cheap to know.
+
+        ``cost`` and ``moves`` are what has been decided before.
+        """
         job, workers = item.job_id, -item.minus_workers
         own = self.held.get(job, {})
-        give_up = []
-        if own and self._may_move(job):
-            give_up = [_Option(cost=self.planner.cost[job], moves=1, victims=(job,))]
         if self.topology.servers_needed(workers) == 1:
-            return iter(sorted(self._on_one_server(workers, job, own) + give_up))
-        options = self._on_whole_servers(workers, job, own)
-        first = sorted((*islice(options, 1), *give_up))
-        return chain(first, options)
+            options = iter(sorted(self._on_one_server(workers, job, own)))
+        else:
+            options = self._on_whole_servers(workers, job, own, cost, moves)
+        first = list(islice(options, 1))
+        if self.orderly and first and not first[0].moves:
+            # Idle GPUs are taken at once, unless another job that grows may need them.
+            if all(self.anchored[place] == (place in own) for place, _ in first[0].takes):
+                return iter(first)
+        if own and self._may_move(job):
+            first.append(_Option(cost=self.planner.cost[job], moves=1, victims=(job,)))
+        return chain(sorted(first), options)
 
     def _on_one_server(
         self, workers: int, job: str, own: Footprint, excluded: int = 0
@@ -840,17 +857,19 @@ class _Search:
             if len(own) > 1:
                 return []
             (place,) = own
-            return list(self._on_server(place, workers, job, orderly=False).options)
-        orderly = self.orderly and not self.growing
+            return list(self._on_server(place, workers, job).options)
         allowed = self.planner.everywhere & ~excluded
-        if orderly:
-            found = self.pool.best_server(workers, allowed, aligned=self.planner.aligned)
+        if self.orderly:
+            disputed = sum(1 << place for place, jobs in enumerate(self.anchored) if jobs)
+            found = self.pool.best_server(
+                workers, allowed & ~disputed, aligned=self.planner.aligned
+            )
             if found:
                 return [_Option(takes=(found,))]
         options: list[_Option] = []
         seen: set[_Signature] = set()
         for place in self._candidates(workers, allowed):
-            offer = self._on_server(place, workers, "", orderly=orderly)
+            offer = self._on_server(place, workers, "")
             self.work -= 1
             if offer.signature in seen or not offer.options:
                 continue
@@ -872,16 +891,17 @@ class _Search:
         for _, _, size, free in groups:
             yield from set_bits(self.pool.groups[size, free] & allowed)
 
-    def _on_server(self, place: int, workers: int, job: str, *, orderly: bool) -> _Offer:
+    def _on_server(self, place: int, workers: int, job: str) -> _Offer:
         """Return what one server offers; ``job`` is named if it extends what it has there."""
-        offers = self.remembered.setdefault((workers, orderly, job), {})
+        smaller_only = self.orderly and not self.anchored[place]
+        offers = self.remembered.setdefault((workers, smaller_only, job), {})
         offer = offers.get(place)
         free, residents = self.pool.free[place], self.residents[place]
         if offer is not None and offer.free == free and offer.residents is residents:
             return offer
         self.work -= 10
         jobs = [other for other in residents if other != job]
-        if orderly:
+        if smaller_only:
             jobs = [other for other in jobs if self.workers[other] < workers]
         size = self.topology.sizes[place]
         own = self.held[job][place] if job else 0
@@ -960,52 +980,99 @@ class _Search:
             self.cut = True
         return sets[:_CANDIDATE_SETS]
 
-    def _on_whole_servers(self, workers: int, job: str, own: Footprint) -> Iterator[_Option]:
+    def _on_whole_servers(
+        self, workers: int, job: str, own: Footprint, cost: float, moves: int
+    ) -> Iterator[_Option]:
         """Yield ways to place a job larger than a server: whole servers and a rest."""
         needed = self.topology.servers_needed(workers)
         sizes = self.topology.sizes
         emptied = self._emptied_servers(job, own)
-        others = sorted(option for place, option in emptied.items() if place not in own)
+        kinds = self._kinds_of_servers(emptied, own)
         for partial_place in (None, *own):
             completed = [place for place in own if place != partial_place]
             if any(place not in emptied for place in completed):
                 continue
             base = [emptied[place] for place in completed]
             rest = workers - sum(sizes[place] for place in completed)
-            if partial_place is None:
-                for chosen in self._combinations(others, needed - len(base), rest):
-                    option = self._union([*base, *chosen])
-                    yield option
-                    if not option.moves and self.orderly and not self.growing:
-                        return
-            for chosen in self._combinations(others, needed - len(base) - 1, None):
+            others = needed - len(completed)
+            if partial_place is None and others * min(sizes) <= rest <= others * max(sizes):
+                for chosen in self._sets_of_servers(kinds, others, cost, moves):
+                    if rest == sum(sizes[option.takes[0][0]] for option in chosen):
+                        yield self._union([*base, *chosen])
+            for chosen in self._sets_of_servers(kinds, others - 1, cost, moves):
                 whole = [*base, *chosen]
                 left = rest - sum(sizes[option.takes[0][0]] for option in chosen)
                 for option in self._rest_options(left, job, own, partial_place, whole):
                     yield self._union([*whole, option])
 
-    def _combinations(
-        self, options: Sequence[_Option], count: int, workers: int | None
+    def _kinds_of_servers(
+        self, emptied: Mapping[int, _Option], own: Footprint
+    ) -> list[list[_Option]]:
+        """Group the servers that a job could have whole by all that matters to the search."""
+        kinds: dict[tuple[int, tuple[_Looks, ...]], list[_Option]] = {}
+        for place, option in emptied.items():
+            if place not in own:
+                looks = sorted(self._looks(place, option.victims))
+                if not self.planner.aligned:  # how many GPUs they have matters, not which
+                    looks = sorted((0, workers, cost, job) for _, workers, cost, job in looks)
+                kind = (self.topology.sizes[place], tuple(looks))
+                kinds.setdefault(kind, []).append(option)
+        return sorted(sorted(options) for options in kinds.values())
+
+    def _sets_of_servers(
+        self, kinds: Sequence[Sequence[_Option]], count: int, cost: float, moves: int
     ) -> Iterator[tuple[_Option, ...]]:
-        """Yield sets of ``count`` servers, with exactly ``workers`` GPUs together if given."""
-        sizes = self.topology.sizes
-        if count < 0 or (
-            workers is not None
-            and not count * min(sizes) <= workers <= count * self.topology.largest
-        ):
+        """Yield sets of ``count`` servers to empty, the cheapest first as far as that is easy.
+
+        Of many servers only the cheapest set is tried.
+        """
+        if count <= _COMPARED_SERVERS:
+            limit = self.work - _COMBINATION_WORK
+            yield from self._extended_sets(kinds, count, (), cost, moves, limit)
             return
-        most = self.work - self.limit
-        for chosen in combinations(options, count):
-            self.work -= 1 + count
-            if self.work < most:
-                self.cut = True
-                return
-            if workers is None or workers == sum(sizes[o.takes[0][0]] for o in chosen):
-                yield chosen
+        options = [option for kind in kinds for option in kind]
+        if len(options) >= count:
+            self.cut = True
+            yield tuple(options[:count])
+
+    def _extended_sets(
+        self,
+        kinds: Sequence[Sequence[_Option]],
+        count: int,
+        chosen: tuple[_Option, ...],
+        cost: float,
+        moves: int,
+        limit: int,
+    ) -> Iterator[tuple[_Option, ...]]:
+        """Extend a set of servers by ``count`` more, as long as it can be better than the best.
+
+        ``cost`` and ``moves`` are those of the set and of what has been decided before.
+        """
+        if count == 0:
+            yield chosen
+        for index, kind in enumerate(kinds):
+            for taken in range(min(count, len(kind)), 0, -1):
+                self.work -= 1
+                if self.work < limit:
+                    self.cut = True
+                    return
+                # A job on two of the servers moves once; then the sums are upper bounds.
+                more_cost, more_moves = cost, moves
+                if not any(len(self.held[v]) > 1 for option in kind for v in option.victims):
+                    more_cost += taken * kind[0].cost
+                    more_moves += taken * kind[0].moves
+                if (more_cost, more_moves) < self.best_key:
+                    yield from self._extended_sets(
+                        kinds[index + 1 :],
+                        count - taken,
+                        (*chosen, *kind[:taken]),
+                        more_cost,
+                        more_moves,
+                        limit,
+                    )
 
     def _emptied_servers(self, job: str, own: Footprint) -> dict[int, _Option]:
         """Find the servers that a job could have whole, and who would have to leave them."""
-        orderly = self.orderly and not self.growing
         free, full, rack_of = self.pool.free, self.topology.full, self.topology.rack_of
         idle_in_rack = [0] * len(self.topology.racks)
         for place, rack in enumerate(rack_of):
@@ -1013,7 +1080,7 @@ class _Search:
         emptied = {}
         for place, size in enumerate(self.topology.sizes):
             jobs = [other for other in self.residents[place] if other != job]
-            if orderly:
+            if self.orderly and not self.anchored[place]:
                 jobs = [other for other in jobs if self.workers[other] < size]
             mine = own.get(place, 0)
             covered = free[place] | mine
@@ -1042,7 +1109,7 @@ class _Search:
             return [_Option()] if lies_well else []
         if not held < left < sizes[partial_place]:
             return []
-        return list(self._on_server(partial_place, left, job, orderly=False).options)
+        return list(self._on_server(partial_place, left, job).options)
 
     def _union(self, options: Sequence[_Option]) -> _Option:
         """Join the parts of a place on several servers; who leaves two of them counts once."""

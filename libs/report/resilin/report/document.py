@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 __all__ = ["Tile", "document", "escaped", "figure_of", "tile_list"]
@@ -63,14 +64,14 @@ def figure_of(summary: Mapping[str, Any], name: str) -> float:
     """Look up a figure of a summary.
 
     Raises:
-        ValueError: The summary does not have it as a number.
+        ValueError: The summary does not have it as a finite number.
     """
     value = summary.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         msg = (
             f"summary of policy {summary.get('policy')!r}: {name} is "
             f"{'missing' if name not in summary else repr(value)}; "
-            "expected a number as Summary.as_dict() has it"
+            "expected a finite number, as Summary.as_dict() has it"
         )
         raise ValueError(msg)
     return value
@@ -168,6 +169,7 @@ list-style:none;font-size:.88rem}
 svg text{fill:var(--muted);font:12px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;
 font-variant-numeric:tabular-nums}
 svg text.strong{fill:var(--text);font-weight:600}
+svg text.inside{fill:var(--panel);font-weight:650}
 .grid{stroke:var(--line);stroke-width:1;fill:none}
 .axis{stroke:var(--muted);stroke-width:1;fill:none}
 .area{stroke:none}.stroke{fill:none;stroke-width:2;stroke-linejoin:round}
@@ -175,7 +177,7 @@ svg text.strong{fill:var(--text);font-weight:600}
 .f-held{fill:var(--held)}.f-effective{fill:var(--effective)}.f-late{fill:var(--late)}
 .f-met{fill:var(--met)}.f-declined{fill:var(--declined)}.f-other{fill:var(--other)}
 .f-admitted{fill:var(--admitted)}
-.s-working{stroke:var(--working);stroke-dasharray:6 4}.s-submitted{stroke:var(--submitted)}
+.s-working{stroke:var(--working);stroke-width:1.5}.s-submitted{stroke:var(--submitted)}
 .s-admitted{stroke:var(--admitted);stroke-width:4}.s-completed{stroke:var(--completed)}
 .s-declined{stroke:var(--declined);stroke-dasharray:7 4}
 svg text.t-submitted{fill:var(--submitted)}svg text.t-admitted{fill:var(--admitted)}
@@ -192,22 +194,23 @@ th:last-child,td:last-child{padding-right:1.35rem}
 thead th{position:sticky;top:0;background:var(--panel);color:var(--muted);font-weight:600;
 box-shadow:inset 0 -1px 0 var(--line)}
 tbody tr:last-child>*{border-bottom:0}
-tbody th{font-weight:600}
+tbody th{font-weight:600;font-size:.84rem}
 .left{text-align:left}
-.name{min-width:11rem;max-width:17rem;overflow-wrap:anywhere;white-space:normal;
-unicode-bidi:isolate}
+.name{min-width:12.5rem;max-width:17rem;overflow-wrap:anywhere;white-space:normal;
+line-height:1.35;unicode-bidi:isolate}
 .below{display:block;color:var(--muted);font-size:.8rem;font-weight:400;line-height:1.3}
-.why{min-width:12rem;max-width:20rem;white-space:normal;overflow-wrap:anywhere}
+.why{min-width:14rem;max-width:20rem;line-height:1.35;white-space:normal;overflow-wrap:anywhere}
 .quiet{color:var(--muted)}.bad{color:var(--late);font-weight:600}
 .badge{font-weight:600}.badge.met,.badge.completed{color:var(--met)}
 .badge.late,.badge.failed,.badge.unfinished{color:var(--late)}
-.badge.refused{color:var(--declined)}
+.badge.declined{color:var(--declined)}
 td.best{font-weight:700;color:var(--met)}
 .spark{width:110px;height:22px;display:inline-block;vertical-align:middle}
-.multiples{display:grid;grid-template-columns:repeat(auto-fill,minmax(320px,1fr));
-gap:1.2rem 1.8rem}
+h2+.multiples,h2+.scroll{margin-top:.9rem}
+.multiples{display:grid;grid-template-columns:repeat(auto-fill,minmax(300px,1fr));
+gap:1.3rem 2.2rem}
 .multiples figure{margin:0}.multiples figcaption{font-weight:600;margin-bottom:.2rem}
-.multiples figcaption span{font-weight:400;color:var(--muted)}
+.multiples figcaption span,tbody th .quiet{font-weight:400;color:var(--muted)}
 .multiples svg{display:block;width:100%;height:auto}
 details{color:var(--muted)}summary{cursor:pointer;color:var(--text);font-weight:600}
 details dl{display:grid;grid-template-columns:max-content 1fr;gap:.3rem 1.2rem;

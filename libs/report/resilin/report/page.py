@@ -195,7 +195,7 @@ _FATES = (
     ("met", "met", "done by the deadline"),
     ("completed", "admitted", "done, had no deadline"),
     ("late", "late", "late or not done in time"),
-    ("refused", "declined", "declined"),
+    ("declined", "declined", "declined"),
     ("other", "other", "cancelled, failed or unfinished"),
 )
 
@@ -226,7 +226,7 @@ def _shares(history: History) -> str:
 def _fate(job: JobHistory) -> str:
     """Sort a job as the summary counts it."""
     if job.outcome is Phase.REJECTED:
-        return "refused"
+        return "declined"
     if had_deadline(job):
         return "met" if job.met else "late"
     return "completed" if job.outcome is Phase.COMPLETED else "other"
@@ -259,17 +259,17 @@ _COLUMNS = (
     ("Job, model", True),
     ("Outcome", True),
     ("Submitted", False),
-    ("Took, waited", False),
+    ("Took", False),
     ("Deadline", False),
     ("Slack", False),
-    ("Resizes, moves", False),
+    ("Resizes", False),
     ("Workers", True),
     ("Reason and counter-offer", True),
 )
 
 
 def _urgency(job: JobHistory) -> tuple[int, float, float, str]:
-    """Order jobs: late ones (worst first), refused ones, then the others by their slack."""
+    """Order jobs: late ones (worst first), declined ones, then the others by their slack."""
     slack = job.slack_seconds
     if had_deadline(job) and not job.met:
         # What was never done is later than anything that was.
@@ -284,9 +284,9 @@ def _urgency(job: JobHistory) -> tuple[int, float, float, str]:
 
 
 def _rows_text(shown: Sequence[JobHistory], left_out: Sequence[JobHistory]) -> str:
-    order = "Late and refused jobs first, then those with the least slack."
+    order = "Late and declined jobs first, then those with the least slack."
     if not left_out:
-        return f"{order} All {_counted(len(shown), 'job')} are shown."
+        return f"{order} All are shown."
     fates = Counter(_badge(job) for job in left_out)
     kinds = ", ".join(f"{readable_count(fates[fate])} {fate}" for fate in sorted(fates))
     return (
@@ -310,11 +310,11 @@ _REASON_TEXTS = {
 
 
 def _reasons(history: History) -> str:
-    """Say why jobs were refused, and how often."""
-    refused = [job for job in history.jobs.values() if job.outcome is Phase.REJECTED]
-    if not refused:
+    """Say why jobs were declined, and how often."""
+    declined = [job for job in history.jobs.values() if job.outcome is Phase.REJECTED]
+    if not declined:
         return ""
-    counts = Counter(str(job.reason) for job in refused)
+    counts = Counter(str(job.reason) for job in declined)
     texts = {str(reason): text for reason, text in _REASON_TEXTS.items()}
     items = "".join(
         f"<li><strong>{escaped(reason)}</strong> ({_counted(count, 'job')})"
@@ -328,7 +328,7 @@ def _badge(job: JobHistory) -> str:
     """Name what became of a job, in a word."""
     match job.outcome:
         case Phase.REJECTED:
-            return "refused"
+            return "declined"
         case Phase.COMPLETED if job.met:
             return "met"
         case Phase.COMPLETED if job.deadline_seconds is not None:
@@ -349,7 +349,8 @@ def _row(job: JobHistory, start: float) -> str:
     most = max((workers for _, workers in job.allocation), default=0)
     moved = _below(_counted(job.migrations, "move")) if job.migrations else ""
     return (
-        f'<tr><th scope="row" class="left name">{escaped(job.job_id)}{_below(job.model)}</th>'
+        f'<tr><th scope="row" class="left name"><bdi>{escaped(job.job_id)}</bdi>'
+        f"{_below(job.model)}</th>"
         f'<td class="left"><span class="badge {badge}">{badge}</span>'
         f"{_below('promised') if job.promised else ''}</td>"
         f"<td>{readable_duration(submitted - start)}</td>"
@@ -381,18 +382,17 @@ def _slack_cell(job: JobHistory) -> str:
 
 
 def _why(job: JobHistory) -> str:
-    """Say why a job was refused or failed, and what would have been accepted."""
+    """Say why a job was declined or failed, and what would have been accepted."""
     reason = escaped(job.reason)
     if job.outcome is not Phase.REJECTED:
         return reason
     if job.earliest_deadline_seconds is None:
-        return f"{reason}; no counter-offer"
-    offer = job.earliest_deadline_seconds - job.submitted_at_seconds
-    text = f"{reason}; possible in <strong>{readable_duration(offer)}</strong>"
+        return reason + _below("no counter-offer")
+    offer = readable_duration(job.earliest_deadline_seconds - job.submitted_at_seconds)
     if job.deadline_seconds is None:
-        return text
-    more = job.earliest_deadline_seconds - job.deadline_seconds
-    return f"{text} ({readable_duration(more)} more)"
+        return reason + _below(f"possible: {offer}")
+    more = readable_duration(job.earliest_deadline_seconds - job.deadline_seconds)
+    return reason + _below(f"possible: {offer},") + _below(f"{more} more than asked")
 
 
 def _spark(job: JobHistory, most: int) -> str:

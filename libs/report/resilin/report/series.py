@@ -94,7 +94,7 @@ class JobsOverTime:
     Attributes:
         submitted: Jobs submitted so far.
         admitted: Jobs let in so far.
-        declined: Jobs refused so far.
+        declined: Jobs declined so far.
         completed: Jobs done so far.
     """
 
@@ -114,15 +114,15 @@ def jobs_over_time(history: History) -> JobsOverTime:
         # Of several jobs at one time only the last count is a step.
         return list({time: (time, float(n)) for n, time in enumerate(times, 1)}.values())
 
-    def answered(*, refused: bool) -> Callable[[JobHistory], float | None]:
+    def answered(*, declined: bool) -> Callable[[JobHistory], float | None]:
         return lambda job: (
-            job.answered_at_seconds if (job.outcome is Phase.REJECTED) is refused else None
+            job.answered_at_seconds if (job.outcome is Phase.REJECTED) is declined else None
         )
 
     return JobsOverTime(
         submitted=count(lambda job: job.submitted_at_seconds),
-        admitted=count(answered(refused=False)),
-        declined=count(answered(refused=True)),
+        admitted=count(answered(declined=False)),
+        declined=count(answered(declined=True)),
         completed=count(
             lambda job: job.ended_at_seconds if job.outcome is Phase.COMPLETED else None
         ),

@@ -26,6 +26,7 @@ from resilin.contracts.commands import Command, ImportCurves, SubmitJob
 from resilin.contracts.job_specification import TrainingSpecification
 from resilin.contracts.record import LogEntry, Record
 from resilin.contracts.telemetry import StepSample
+from resilin.contracts.topics import JOBS_COMMANDS
 from resilin.contracts.values import SourcePosition
 from resilin.eventlog.port import EventLog
 from resilin.executor.decider import ExecutorDecider, instructions
@@ -37,9 +38,7 @@ from resilin.placement.decider import PlacementDecider
 from resilin.simulation.cluster import Physics, Report, SimulatedCluster
 from resilin.stability_detector.decider import StabilityDetectorDecider
 
-__all__ = ["COMMANDS_TOPIC", "Chaos", "Instance", "Simulation", "TimedCommand", "deciders"]
-
-COMMANDS_TOPIC = "jobs.commands"
+__all__ = ["Chaos", "Instance", "Simulation", "TimedCommand", "deciders"]
 
 _STEERS_WORKERS = (ev.JobPlaced, ev.JobMigrated, ev.JobSuspended, ev.JobCancelled)
 
@@ -343,7 +342,7 @@ class Simulation:
 
     def _next_command(self, admission: Instance) -> TimedCommand | None:
         """Return the command after the last one that the log says was taken."""
-        position = admission.host.folded.state.positions.get(f"{COMMANDS_TOPIC}/0", -1)
+        position = admission.host.folded.state.positions.get(f"{JOBS_COMMANDS.name}/0", -1)
         return self._commands[position + 1] if position + 1 < len(self._commands) else None
 
     def _take_command(self) -> bool:
@@ -351,8 +350,8 @@ class Simulation:
         command = None if leader is None else self._next_command(leader)
         if leader is None or command is None or command.at_seconds > self.now_seconds:
             return False
-        position = leader.host.folded.state.positions.get(f"{COMMANDS_TOPIC}/0", -1) + 1
-        source = SourcePosition(topic=COMMANDS_TOPIC, offset=position)
+        position = leader.host.folded.state.positions.get(f"{JOBS_COMMANDS.name}/0", -1) + 1
+        source = SourcePosition(topic=JOBS_COMMANDS.name, offset=position)
         received = ReceivedCommand(command.command, source, self.now_seconds)
         record = leader.accept(received, self.now_seconds)
         assert record is not None, "a command that was not taken yet adds a fact"  # noqa: S101 (invariant)

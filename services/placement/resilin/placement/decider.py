@@ -9,7 +9,7 @@ When their executor has said WorkersReleased, the next decision holds the next s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from resilin.cell import gpu_sets
@@ -29,6 +29,10 @@ __all__ = ["PlacementDecider", "PlacementState"]
 LEAST_MOVE_SECONDS = 1e-3
 # A move that breaks a promise is worth any number of moves that do not.
 BROKEN_PROMISE_SECONDS = 1e9
+
+# Steps of the search for the cheapest moves. On the 195-job trace 20,000 find the same
+# number of migrations as 2,000 and 300, at three times the work of the whole run.
+SEARCH_LIMIT = 500
 
 
 @dataclass(slots=True)
@@ -82,9 +86,7 @@ def _must_leave(cell: CellState, job: JobState) -> bool:
     return any(cell.servers[server].removed for server in job.placed)
 
 
-def _placements(
-    cell: CellState, virtual_cluster: str, requests: dict[str, int]
-) -> Iterator[ev.Event]:
+def _placements(cell: CellState, virtual_cluster: str, requests: dict[str, int]) -> list[ev.Event]:
     servers = [
         server
         for server in cell.servers.values()
@@ -117,6 +119,7 @@ def _placements(
         requests,
         migration_costs={job.job_id: _move_cost(cell, job, requests) for job in jobs},
         unavailable=cordoned,
+        search_limit=SEARCH_LIMIT,
     )
     return _free_in_fact(cell, plan)
 
@@ -140,8 +143,8 @@ def _move_cost(cell: CellState, job: JobState, requests: dict[str, int]) -> floa
     return seconds * workers
 
 
-def _free_in_fact(cell: CellState, plan: PlacementPlan) -> Iterator[ev.Event]:
-    """Yield the part of a plan that can be done now: nobody else is on the GPUs."""
+def _free_in_fact(cell: CellState, plan: PlacementPlan) -> list[ev.Event]:
+    """Return the part of a plan that can be done now: nobody else is on the GPUs."""
     holder = {gpu: job.job_id for job in cell.jobs.values() for gpu in gpu_sets.each(job.held)}
 
     def ready(placed: PlacedJob) -> bool:
@@ -150,24 +153,46 @@ def _free_in_fact(cell: CellState, plan: PlacementPlan) -> Iterator[ev.Event]:
             for gpu in placed.gpus
         )
 
-    for job_id in plan.suspended:
-        yield ev.JobSuspended(job_id=job_id, generation=cell.jobs[job_id].generation + 1)
+    steps: list[ev.Event] = [
+        ev.JobSuspended(job_id=job_id, generation=cell.jobs[job_id].generation + 1)
+        for job_id in plan.suspended
+    ]
     for placed in plan.migrated:
         if ready(placed):
             waiting = (other.job_id for other in plan.placed if placed.job_id in other.waits_for)
-            yield ev.JobMigrated(
-                job_id=placed.job_id,
-                generation=cell.jobs[placed.job_id].generation + 1,
-                gpus=_gpu_set(placed),
-                for_job=next(waiting, None),
+            steps.append(
+                ev.JobMigrated(
+                    job_id=placed.job_id,
+                    generation=cell.jobs[placed.job_id].generation + 1,
+                    gpus=_gpu_set(placed),
+                    for_job=next(waiting, None),
+                )
             )
-    for placed in plan.placed:
-        if ready(placed):
-            yield ev.JobPlaced(
-                job_id=placed.job_id,
-                generation=cell.jobs[placed.job_id].generation + 1,
-                gpus=_gpu_set(placed),
-            )
+    steps += [
+        ev.JobPlaced(
+            job_id=placed.job_id,
+            generation=cell.jobs[placed.job_id].generation + 1,
+            gpus=_gpu_set(placed),
+        )
+        for placed in plan.placed
+        if ready(placed)
+    ]
+    return steps or _untangled(cell, plan)
+
+
+def _untangled(cell: CellState, plan: PlacementPlan) -> list[ev.Event]:
+    """Break a ring of jobs that wait for each other's GPUs: one of them steps aside.
+
+    It would stop for its move anyway, and is placed as soon as the others have moved.
+    """
+    if any(job.leaving for job in cell.jobs.values()):
+        return []
+    ring = [placed for placed in (*plan.migrated, *plan.placed) if placed.previous]
+    if not ring:
+        return []
+    aside = min(ring, key=lambda placed: (len(placed.previous), cell.jobs[placed.job_id].order))
+    generation = cell.jobs[aside.job_id].generation + 1
+    return [ev.JobSuspended(job_id=aside.job_id, generation=generation)]
 
 
 def _gpu_set(placed: PlacedJob) -> GpuSet:

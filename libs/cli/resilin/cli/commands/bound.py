@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from resilin.cli.errors import InputError
-from resilin.cli.output import OutputFormat, Table, emit, number_text, output_option
+from resilin.cli.output import OutputFormat, Table, emit, example, number_text, output_option
 from resilin.cli.runs import run
 from resilin.cli.workload import POLICY_NAMES, Workload, cell_options, workload_options
 from resilin.contracts.job_specification import Elastic
@@ -21,7 +21,12 @@ from resilin.simulation.scenario import job_specification
 __all__ = ["command"]
 
 
-@click.command("bound")
+@click.command(
+    "bound",
+    epilog=example(
+        "resilin bound --trace 195job.csv --trace-format elasticflow --profiles throughputs_A100"
+    ),
+)
 @workload_options
 @cell_options
 @click.option(
@@ -34,15 +39,16 @@ __all__ = ["command"]
     help="Run this policy beside it; may be given more than once.",
 )
 @output_option
-def command(policies: tuple[str, ...], output_format: OutputFormat, **options: Any) -> None:
-    """Bound how many deadlines any scheduler could meet, and run policies beside it.
+def command(
+    policies: tuple[str, ...],
+    output_format: OutputFormat,
+    **options: Any,  # noqa: ANN401 (the options of the decorators)
+) -> None:
+    """Bound how many deadlines any scheduler could meet.
 
-    The bound is the optimum of a linear program. It holds even for a scheduler that knows
-    all arrivals beforehand and resizes for nothing. Needs scipy: pip install 'resilin[bound]'
-
-    \b
-    Example:
-      resilin bound --trace 195job.csv --trace-format elasticflow --profiles throughputs_A100
+    Runs policies beside it. The bound is the optimum of a linear program; it holds even for
+    a scheduler that knows all arrivals beforehand and resizes for nothing. Needs scipy: pip
+    install 'resilin[bound]'
     """
     workload = Workload.of(options)
     jobs = _deadline_jobs(workload)
@@ -52,7 +58,7 @@ def command(policies: tuple[str, ...], output_format: OutputFormat, **options: A
             jobs, CapacityProfile(begins, workload.cell.cluster.gpus)
         )
     except SolverError as error:
-        raise InputError(f"{error}; try: pip install 'resilin[bound]'") from None
+        raise InputError(str(error)) from None
     met = {}
     for policy in dict.fromkeys(policies):
         history = run(
@@ -76,7 +82,7 @@ def command(policies: tuple[str, ...], output_format: OutputFormat, **options: A
         ["in time in hindsight, at least", number_text(bound.met)],
         *([f"in time under {policy}", number_text(count)] for policy, count in met.items()),
     ]
-    emit(output_format, answer, Table((), rows, workload.title, right=(1,)))
+    emit(output_format, answer, [Table((), rows, workload.title, right=(1,))])
 
 
 def _deadline_jobs(workload: Workload) -> list[DeadlineJob]:

@@ -10,25 +10,21 @@ from resilin.audit.explain import Statement, explain_job
 from resilin.audit.replay import fold_log
 from resilin.cell.state import CellState
 from resilin.cli.logs import fold_history, log_argument, open_log, resolve_job
-from resilin.cli.output import OutputFormat, Table, duration_text, emit, output_option
+from resilin.cli.output import OutputFormat, Table, duration_text, emit, example, output_option
 from resilin.cli.standing import standing
 from resilin.executor.decider import ExecutorDecider
 
 __all__ = ["command"]
 
 
-@click.command("explain")
+@click.command("explain", epilog=example("resilin explain run/log.resilin job-17"))
 @log_argument
 @click.argument("job")
 @output_option
 def command(log_file: Path, job: str, output_format: OutputFormat) -> None:
-    """Tell what happened to a job and why, and who else had a part in it.
+    """Tell what happened to a job, why, and through whom.
 
     JOB is its id, or as much of the id's beginning as no other job shares.
-
-    \b
-    Example:
-      resilin explain run/log.resilin job-17
     """
     with open_log(log_file) as log:
         history = fold_history(log.read(), log_file)
@@ -52,7 +48,7 @@ def command(log_file: Path, job: str, output_format: OutputFormat) -> None:
             for statement in story
         ],
     }
-    emit(output_format, answer, sentence, _table(story, past.submitted_at_seconds))
+    emit(output_format, answer, [sentence, _table(story, past.submitted_at_seconds)])
 
 
 def _table(story: list[Statement], submitted_at_seconds: float) -> Table:

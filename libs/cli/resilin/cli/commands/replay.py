@@ -11,7 +11,7 @@ import click
 from resilin.audit.replay import fold_log
 from resilin.cli.errors import InputError
 from resilin.cli.logs import log_argument, open_log
-from resilin.cli.output import OutputFormat, Table, emit, note, number_text, output_option
+from resilin.cli.output import OutputFormat, Table, emit, example, note, number_text, output_option
 from resilin.cli.progress import progress
 from resilin.eventlog.port import Snapshot
 from resilin.eventlog.sqlite import SqliteLog
@@ -23,7 +23,7 @@ from resilin.simulation.simulation import deciders
 __all__ = ["command"]
 
 
-@click.command("replay")
+@click.command("replay", epilog=example("resilin replay run/log.resilin --service allocator"))
 @log_argument
 @click.option(
     "--service",
@@ -41,6 +41,7 @@ __all__ = ["command"]
 @click.option("--through", type=click.IntRange(min=0), help="Fold up to this offset only.")
 @output_option
 def command(
+    *,
     log_file: Path,
     services: tuple[str, ...],
     from_snapshot: bool,
@@ -48,14 +49,10 @@ def command(
     through: int | None,
     output_format: OutputFormat,
 ) -> None:
-    """Fold a log for each service, and say how fast that was and what it came to.
+    """Fold a log for each service, as a restart does.
 
-    Two folds that came to the same state have the same state hash, with or without a
-    snapshot, on any machine.
-
-    \b
-    Example:
-      resilin replay run/log.resilin --service allocator
+    Says how fast that was and what it came to. Two folds that came to the same state have
+    the same state hash, with or without a snapshot, on any machine.
     """
     chosen = _chosen(services)
     with open_log(log_file, read_only=not save_snapshot) as log:
@@ -70,7 +67,7 @@ def command(
                 payload = dump(folded, decider.state_type)
                 log.save(decider.service, Snapshot(folded.offset, payload))
     answer = {"log": str(log_file), "services": folds}
-    emit(output_format, answer, _table(folds))
+    emit(output_format, answer, [_table(folds)])
 
 
 def _chosen(names: tuple[str, ...]) -> list[Decider[Any]]:

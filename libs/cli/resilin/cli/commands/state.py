@@ -12,12 +12,13 @@ from pydantic import TypeAdapter
 from resilin.audit.replay import fold_log
 from resilin.cell import gpu_sets
 from resilin.cell.state import CellState, JobState
-from resilin.cli.logs import MOMENT, Moment, log_argument, note_entry, open_log, resolve_job
+from resilin.cli.logs import Moment, log_argument, note_entry, open_log, read_moment, resolve_job
 from resilin.cli.output import (
     OutputFormat,
     Table,
     duration_text,
     emit,
+    example,
     number_text,
     output_option,
     time_text,
@@ -32,12 +33,13 @@ from resilin.simulation.simulation import deciders
 __all__ = ["command"]
 
 
-@click.command("state")
+@click.command("state", epilog=example("resilin state run/log.resilin --at +6h"))
 @log_argument
 @click.option(
     "--at",
     "moment",
-    type=MOMENT,
+    metavar="OFFSET|TIME",
+    callback=read_moment,
     help="An offset (1200), a time of the cell's clock (86400s, 2026-01-31T18:00:00Z), or a time"
     " after the first submission (+6h).  [default: the end]",
 )
@@ -45,17 +47,16 @@ __all__ = ["command"]
 @click.option("--job", help="One job only, by its id or the beginning of it.")
 @output_option
 def command(
+    *,
     log_file: Path,
     moment: Moment | None,
     service: str | None,
     job: str | None,
     output_format: OutputFormat,
 ) -> None:
-    """Show the state of a cell, of one job or of one service at any moment of its log.
+    """Show the state at any moment of a log.
 
-    \b
-    Example:
-      resilin state run/log.resilin --at +6h
+    Of the cell, or of one job or one service.
     """
     if service is not None and job is not None:
         raise click.UsageError("--job shows a job of the cell: leave it or --service out")
@@ -79,7 +80,9 @@ def command(
     cell: CellState = folded.state.cell
     cell.now_seconds = at_seconds
     if job is not None:
-        _show_job(output_format, answer, history.jobs[resolve_job(history.jobs, job, log_file)], cell)
+        _show_job(
+            output_format, answer, history.jobs[resolve_job(history.jobs, job, log_file)], cell
+        )
         return
     _show_cell(output_format, answer, history, cell)
 
@@ -100,7 +103,7 @@ def _show_service(
     plain = TypeAdapter(decider.state_type).dump_python(folded.state, mode="json")
     answer |= {"service": decider.service, "state": plain}
     # A service's state has no shape that a table could show.
-    emit("yaml" if output_format == "table" else output_format, answer)
+    emit("yaml" if output_format == "table" else output_format, answer, ())
 
 
 def _show_job(
@@ -111,13 +114,13 @@ def _show_job(
     live = cell.jobs.get(job.job_id)
     answer |= {"standing": sentence, "job": past | ({} if live is None else _job(live, cell))}
     rows = [[name, _shown(name, value)] for name, value in answer["job"].items()]
-    emit(output_format, answer, sentence, Table((), rows))
+    emit(output_format, answer, [sentence, Table((), rows)])
 
 
 def _shown(name: str, value: object) -> str:
     if isinstance(value, list | tuple | dict):
-        return f"{len(value)} entries, see -o json" if len(value) > 4 else str(value)  # noqa: PLR2004
-    if name.endswith("at_seconds") or name.endswith("deadline_seconds"):
+        return f"{len(value)} entries, see -o json" if len(value) > 4 else str(value)
+    if name.endswith(("at_seconds", "deadline_seconds")):
         return time_text(value) if isinstance(value, float) else "-"
     return number_text(value)
 
@@ -166,7 +169,8 @@ def _show_cell(
     )
     columns = ("job", "phase", "workers", "wanted", "done", "deadline in", "promised")
     rows = [_row(job, cell.now_seconds) for job in jobs]
-    emit(output_format, answer, head, *([Table(columns, rows, right=(2, 3, 4, 5))] if rows else []))
+    tables = [Table(columns, rows, right=(2, 3, 4, 5))] if rows else []
+    emit(output_format, answer, [head, *tables])
 
 
 def _row(job: dict[str, Any], now_seconds: float) -> list[str]:

@@ -17,12 +17,13 @@ from resilin.audit.dry_run import Answer, DryRun, dry_run
 from resilin.audit.replay import fold_log
 from resilin.cli.errors import ExitCode, InputError
 from resilin.cli.job_file import read_jobs
-from resilin.cli.logs import MOMENT, Moment, open_log
+from resilin.cli.logs import Moment, open_log, read_moment
 from resilin.cli.output import (
     OutputFormat,
     Table,
     duration_text,
     emit,
+    example,
     number_text,
     output_option,
     time_text,
@@ -37,7 +38,22 @@ from resilin.simulation.simulation import Simulation
 __all__ = ["command"]
 
 
-@click.command("submit")
+_EPILOG = f"""\b
+A minimal job file:
+  apiVersion: resilin.dev/v1alpha1
+  kind: TrainingJob
+  metadata: {{name: nightly-resnet}}
+  spec:
+    model: resnet50
+    globalBatch: 256
+    workload: {{totalIterations: 50000}}
+    deadline: 2h
+
+{example("resilin submit --dry-run -f job.yaml --log run/log.resilin --at +6h")}
+"""
+
+
+@click.command("submit", epilog=_EPILOG)
 @click.option(
     "-f", "--file", "job_file", type=FILE, required=True, help="Job file, YAML or JSON; - is stdin."
 )
@@ -46,7 +62,8 @@ __all__ = ["command"]
 @click.option(
     "--at",
     "moment",
-    type=MOMENT,
+    metavar="OFFSET|TIME",
+    callback=read_moment,
     help="Ask it at this offset or time; see `resilin state --help`.  [default: the end]",
 )
 @click.option(
@@ -61,34 +78,21 @@ __all__ = ["command"]
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
+    *,
     job_file: Path,
     is_dry_run: bool,
     log_file: Path | None,
     moment: Moment | None,
     policy: str,
     output_format: OutputFormat,
-    **options: Any,
+    **options: Any,  # noqa: ANN401 (the options of the decorators)
 ) -> int:
-    """Say whether jobs would be admitted, when they would run, and who would make room.
+    """Say whether and when jobs would run, and who would make room.
 
     Asks the cell of a log, or an empty cell of the shape that the options give. A file may
     hold several jobs (YAML documents); they are asked together, in order. Exits with 0 if
     all would be admitted, with 1 if not.
-
-    \b
-    A minimal job file:
-      apiVersion: resilin.dev/v1alpha1
-      kind: TrainingJob
-      metadata: {name: nightly-resnet}
-      spec:
-        model: resnet50
-        globalBatch: 256
-        workload: {totalIterations: 50000}
-        deadline: 2h
-
-    \b
-    Example:
-      resilin submit --dry-run -f job.yaml --log run/log.resilin --at +6h
     """
     if not is_dry_run:
         raise click.UsageError(
@@ -116,7 +120,7 @@ def command(
             for job_id, (before, after) in outcome.workers.items()
         ],
     }
-    emit(output_format, answer, *_parts(answer))
+    emit(output_format, answer, _parts(answer))
     return ExitCode.OK if answer["admitted"] else ExitCode.NO
 
 

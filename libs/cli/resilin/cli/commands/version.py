@@ -7,20 +7,15 @@ from importlib import metadata
 
 import click
 
-from resilin.cli.output import OutputFormat, emit, output_option
+from resilin.cli.output import OutputFormat, emit, example, output_option
 
 __all__ = ["command"]
 
 
-@click.command("version")
+@click.command("version", epilog=example("resilin version -o json"))
 @output_option
 def command(output_format: OutputFormat) -> None:
-    """Print the version.
-
-    \b
-    Example:
-      resilin version -o json
-    """
+    """Print the version."""
     version = metadata.version("resilin")
     answer = {"resilin": version, "python": platform.python_version()}
-    emit(output_format, answer, f"resilin {version} (Python {answer['python']})")
+    emit(output_format, answer, [f"resilin {version} (Python {answer['python']})"])

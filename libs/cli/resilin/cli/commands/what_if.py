@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
-from resilin.audit.what_if import Circumstances, recorded_commands, under
 from resilin.cli.errors import InputError
 from resilin.cli.logs import fold_history, log_argument, open_log
-from resilin.cli.output import OutputFormat, Table, duration_text, emit, output_option
+from resilin.cli.output import OutputFormat, Table, duration_text, emit, example, output_option
 from resilin.cli.runs import run
 from resilin.cli.standing import outcome
 from resilin.cli.tables import summary_table
@@ -21,11 +21,14 @@ from resilin.report.history import History, JobHistory
 from resilin.report.summary import summarize
 from resilin.simulation.cluster import Physics
 from resilin.simulation.simulation import TimedCommand
+from resilin.simulation.what_if import Circumstances, recorded_commands, under
 
 __all__ = ["command"]
 
 
-@click.command("what-if")
+@click.command(
+    "what-if", epilog=example("resilin what-if run/log.resilin --policy edf --servers 12")
+)
 @log_argument
 @click.option("--policy", type=click.Choice(POLICY_NAMES), help="Another policy.")
 @click.option("--servers", type=click.IntRange(1, 10_000), help="Another number of servers.")
@@ -38,6 +41,7 @@ __all__ = ["command"]
 )
 @output_option
 def command(
+    *,
     log_file: Path,
     policy: str | None,
     servers: int | None,
@@ -46,14 +50,10 @@ def command(
     resize_cost: str | None,
     output_format: OutputFormat,
 ) -> None:
-    """Run the submissions of a log again under other circumstances, and compare.
+    """Run the submissions of a log under other circumstances.
 
     What is not named stays as it was. Nodes do not fail in the second run, and throughput is
     as believed: where the first run had failures or noise, they are part of the difference.
-
-    \b
-    Example:
-      resilin what-if run/log.resilin --policy edf --servers 12
     """
     with open_log(log_file) as log:
         recorded = fold_history(log.read(), log_file)
@@ -87,12 +87,7 @@ def command(
         "what_if": summaries[1],
         "jobs_that_fare_otherwise": changes,
     }
-    emit(
-        output_format,
-        answer,
-        summary_table("the same submissions", summaries, ("recorded", "what if")),
-        *_changes_table(changes),
-    )
+    emit(output_format, answer, _parts(summaries, changes))
 
 
 def _physics(commands: list[TimedCommand]) -> Physics:
@@ -120,14 +115,17 @@ def _outcome(job: JobHistory) -> dict[str, Any]:
     }
 
 
-def _changes_table(changes: list[dict[str, Any]]) -> list[str | Table]:
+def _parts(summaries: list[dict[str, Any]], changes: list[dict[str, Any]]) -> Iterator[str | Table]:
+    names = [f"recorded ({summaries[0]['policy']})", f"what if ({summaries[1]['policy']})"]
+    yield summary_table("the same submissions", summaries, names)
     if not changes:
-        return ["Every job fares as it did."]
+        yield "Every job fares as it did."
+        return
     rows = [
         [change["job_id"], _said(change["recorded"]), _said(change["what_if"])]
         for change in changes
     ]
-    return [Table(("job", "recorded", "what if"), rows, "jobs that fare otherwise")]
+    yield Table(("job", "recorded", "what if"), rows, "jobs that fare otherwise")
 
 
 def _said(side: dict[str, Any]) -> str:

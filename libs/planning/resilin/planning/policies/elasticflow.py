@@ -29,9 +29,18 @@ from resilin.planning.view import Binding, ClusterView, JobView, Plan
 
 __all__ = ["ElasticFlow"]
 
+# Beyond this many jobs the plans that stand are kept without a look for better ones.
+MOST_JOBS_FILLED_ANEW = 256
+ROUNDING = 1e-7
+
 
 class ElasticFlow:
-    """The policy of ElasticFlow §4.1, §4.2 and §4.4."""
+    """The policy of ElasticFlow §4.1, §4.2 and §4.4.
+
+    Like the paper's, :meth:`plan` fills all jobs anew at each event, from what they have
+    left: a job that ran on spare GPUs needs a smaller share from then on, and the rest is
+    free for others. If that finds no way, the plans that stand are kept.
+    """
 
     name = "elasticflow"
 
@@ -93,10 +102,15 @@ class ElasticFlow:
     def plan(self, view: ClusterView) -> AllocationPlan:
         """Guaranteed shares first, then every spare GPU where it returns most."""
         plans = _standing_plans(view)
-        repaired: dict[str, Plan] = {}
-        if not _all_kept(view, plans):
-            repaired = _repaired(view, plans)
-            plans = repaired
+        fresh = _filled_by_deadline(view, _guaranteed(view)) if _few(view) else None
+        if fresh is None and not _all_kept(view, plans):
+            fresh = _repaired(view, plans)
+        changed: dict[str, Plan] = {}
+        if fresh is not None:
+            changed = {
+                job_id: plan for job_id, plan in fresh.items() if not _same(plan, plans[job_id])
+            }
+            plans.update(changed)
         shares = _shares_now(view, plans)
         workers = dict(shares)
         _spread_spare(view, plans, shares, workers)
@@ -110,7 +124,20 @@ class ElasticFlow:
                 reasons[job.job_id] = "guaranteed-share" if count <= share else "spare-capacity"
         starts = (start for plan in plans.values() for start, _, _ in plan)
         look_again = min((start for start in starts if start > view.now_seconds), default=None)
-        return AllocationPlan(workers, repaired, reasons, look_again)
+        return AllocationPlan(workers, changed, reasons, look_again)
+
+
+def _few(view: ClusterView) -> bool:
+    """Say whether filling all jobs anew is little work; it grows with the square of them."""
+    return len(view.jobs) <= MOST_JOBS_FILLED_ANEW
+
+
+def _same(one: Plan, other: Plan) -> bool:
+    """Say whether two plans differ by rounding only."""
+    return len(one) == len(other) and all(
+        workers == theirs and abs(start - begin) < ROUNDING and abs(end - finish) < ROUNDING
+        for (start, end, workers), (begin, finish, theirs) in zip(one, other, strict=True)
+    )
 
 
 def _guaranteed(view: ClusterView) -> list[JobView]:
@@ -130,17 +157,16 @@ def _full_allowance(view: ClusterView, job: JobView) -> float:
     return 2 * job.table.stop_at[job.table.floor(view.promised_gpus)]
 
 
-def _allowance(view: ClusterView, job: JobView) -> float:
-    """What is left of the allowance: an admitted job may have used it up."""
+def _filled(view: ClusterView, job: JobView, profile: CapacityProfile) -> Plan | None:
+    """Fill one job with its allowance, or what can still be had of it once it has a plan."""
     full = _full_allowance(view, job)
-    if not job.plan or not full:
-        return full
-    limit = _promise_limit(view, job)
-    for allowance in (full, full / 2):
-        finish = projected_finish(job, job.plan, view.now_seconds, allowance_seconds=allowance)
-        if finish <= limit:
-            return allowance
-    return 0.0
+    for allowance in (full, full / 2, 0.0) if job.plan and full else (full,):
+        found = minimum_satisfactory_share(
+            job, profile, _promise_limit(view, job), allowance_seconds=allowance
+        )
+        if found is not None:
+            return found[1]
+    return None
 
 
 def _standing_plans(view: ClusterView) -> dict[str, Plan]:
@@ -160,13 +186,11 @@ def _filled_by_deadline(view: ClusterView, jobs: Iterable[JobView]) -> dict[str,
     profile = CapacityProfile(view.now_seconds, view.promised_gpus)
     plans: dict[str, Plan] = {}
     for job in _by_deadline(jobs):
-        found = minimum_satisfactory_share(
-            job, profile, _promise_limit(view, job), allowance_seconds=_allowance(view, job)
-        )
-        if found is None:
+        plan = _filled(view, job, profile)
+        if plan is None:
             return None
-        profile.take(found[1])
-        plans[job.job_id] = found[1]
+        profile.take(plan)
+        plans[job.job_id] = plan
     return plans
 
 
@@ -270,8 +294,8 @@ def _spread_spare(
     The paper's priority of one more GPU is the GPU time saved over the job's life. A GPU
     held for a moment does ``gain`` iterations that the plan then need not do at its own
     ``efficiency``, iterations per GPU second; so ``gain / efficiency`` is the GPU time
-    saved per GPU time spent. Among equal returns, less remaining time goes first: what
-    ends sooner frees GPUs sooner::
+    saved per GPU time spent. Less remaining time counts too, by its root: what ends sooner
+    frees GPUs sooner::
 
         ResourceAllocation(jobs):
             every job has its guaranteed share
@@ -283,9 +307,8 @@ def _spread_spare(
     spare = view.gpus - sum(workers.values())
     queue: list[tuple[float, float, int, int, JobView]] = []
 
-    def offer(job: JobView) -> None:
+    def offer(job: JobView, size: int | None) -> None:
         current = workers[job.job_id]
-        size = job.table.next_above(current)
         if size is None or not _worth_it(view, job, plans, shares[job.job_id], current, size):
             return
         if current == 0 and job.binding is not Binding.GUARANTEED:
@@ -296,18 +319,30 @@ def _spread_spare(
 
     for job in view.jobs:
         if job.remaining_iterations > NO_WORK:
-            offer(job)
+            offer(job, _next_size(job, workers[job.job_id]))
     while spare > 0 and queue:
         *_, size, job = heapq.heappop(queue)
-        step = size - workers[job.job_id]
-        if step <= spare:
-            spare -= step
+        current = workers[job.job_id]
+        if size - current <= spare:
+            spare -= size - current
             workers[job.job_id] = size
-            offer(job)
+            offer(job, _next_size(job, size))
+        elif size == job.workers:
+            # It cannot keep all it has: perhaps a part of it.
+            smaller = job.table.next_above(current)
+            if smaller is not None and smaller < size:
+                offer(job, smaller)
+
+
+def _next_size(job: JobView, current: int) -> int | None:
+    """Return the next step up: what the job has already costs no stop, so that in one step."""
+    if current < job.workers <= job.table.largest and job.table.rate_at[job.workers] > 0:
+        return job.workers
+    return job.table.next_above(current)
 
 
 def _price(job: JobView, plan: Plan, current: int, size: int) -> float:
-    """Remaining seconds over the return of the step; the smallest is served first."""
+    """The root of the remaining seconds over the step's return; the smallest goes first."""
     table = job.table
     gain = (table.rate_at[size] - table.rate_at[current]) / (size - current)
     planned = sum((end - start) * workers for start, end, workers in plan)
@@ -316,7 +351,7 @@ def _price(job: JobView, plan: Plan, current: int, size: int) -> float:
         job.remaining_iterations / planned if planned else table.rate_at[smallest] / smallest
     )
     remaining_seconds = job.remaining_iterations / table.rate_at[table.largest]
-    return remaining_seconds * efficiency / gain
+    return math.sqrt(remaining_seconds) * efficiency / gain
 
 
 def _worth_it(
@@ -332,9 +367,9 @@ def _worth_it(
     stop = table.stop_at[size]
     if table.rate_at[size] <= table.rate_at[current]:
         return False
-    if size <= job.workers or stop == 0:
+    if size == job.workers or stop == 0:
         return True
-    if current > 0:
+    if current > 0 and size > job.workers:
         # It must win back its stop twice: a later event may well take the GPUs again.
         saved = job.remaining_iterations / table.rate_at[current]
         saved -= job.remaining_iterations / table.rate_at[size]

@@ -80,9 +80,7 @@ def _command(event: ev.Event | ev.UnknownEvent) -> cmd.Command | None:
             return None
 
 
-def under(
-    circumstances: Circumstances, commands: Sequence[TimedCommand]
-) -> Iterator[TimedCommand]:
+def under(circumstances: Circumstances, commands: Sequence[TimedCommand]) -> Iterator[TimedCommand]:
     """Yield recorded commands as they would be under other circumstances.
 
     Other servers come when the first recorded one came, and stay.
