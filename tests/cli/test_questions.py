@@ -53,7 +53,7 @@ def test_an_edited_allocation_is_found(resilin, copied, edit) -> None:
 
 def test_a_taken_out_record_is_found(resilin, copied) -> None:
     connection = sqlite3.connect(copied)
-    connection.execute("DELETE FROM records WHERE payload LIKE '%\"JobAdmitted\"%'")
+    connection.execute("DELETE FROM records WHERE CAST(payload AS TEXT) LIKE '%JobAdmitted%'")
     connection.commit()
     connection.close()
     outcome = resilin("verify", copied, "--findings", 1, "-o", "json")
@@ -169,14 +169,16 @@ def test_state_of_a_job_and_of_a_service(resilin, recorded) -> None:
 
 
 def test_explain_tells_the_story(resilin, recorded) -> None:
-    answer = resilin("explain", recorded, "job-00000", "-o", "json").json
+    early = resilin("state", recorded, "--at", 60, "-o", "json").json
+    job_id = early["jobs"][0]["job_id"]
+    answer = resilin("explain", recorded, job_id, "-o", "json").json
     said = [statement["what"] for statement in answer["statements"]]
     assert said[0].startswith("was submitted")
     assert said[-1] == "is done"
     offsets = [statement["offset"] for statement in answer["statements"]]
     assert offsets == sorted(offsets)
-    assert answer["standing"].startswith("Job job-00000 is done, ")
-    table = resilin("explain", recorded, "job-00000")
+    assert answer["standing"].startswith(f"Job {job_id} is done, ")
+    table = resilin("explain", recorded, job_id)
     assert table.stdout.startswith(answer["standing"])
     assert "was submitted" in table.stdout
 
@@ -237,9 +239,14 @@ def test_other_circumstances(resilin, tmp_path, what_if, simulate) -> None:
         "job_id,submitted_at_seconds,model,global_batch,iterations,deadline_seconds\n"
         + "".join(f"j{n},{n * 100},resnet50,256,40000,{9000 + n * 900}\n" for n in range(8))
     )
-    trace = ("--trace", tmp_path / "trace.csv")
-    assert resilin("simulate", *trace, "--servers", 2, "--out", tmp_path / "run").code == 0
-    log = tmp_path / "run" / "log.resilin"
+    (tmp_path / "profile.csv").write_text(
+        "model,global_batch,workers,iterations_per_second\n"
+        + "".join(f"resnet50,256,{n},{3 * n**0.8}\n" for n in (1, 2, 4, 8, 16))
+    )
+    trace = ("--trace", tmp_path / "trace.csv", "--profiles", tmp_path / "profile.csv")
+    folder = ("--policy", "elasticflow", "--out", tmp_path / "run")
+    assert resilin("compare", *trace, "--servers", 2, *folder).code == 0
+    log = tmp_path / "run" / "elasticflow.resilin"
     answer = resilin("what-if", log, *what_if, "-o", "json").json
     summary = resilin("simulate", *trace, *simulate, "-o", "json").json["summary"]
     for name in ("met", "declined", "mean_completion_seconds", "resizes"):

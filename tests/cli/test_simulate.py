@@ -185,15 +185,19 @@ def test_each_policy_runs(resilin, small) -> None:
 
 def test_same_seed_gives_the_same_log_in_every_process(tmp_path, small) -> None:
     payloads = []
-    for number, hash_seed in enumerate(("1", "4711")):
-        out = tmp_path / str(number)
-        subprocess.run(  # noqa: S603 (our own command)
-            [sys.executable, "-m", "resilin.cli", "simulate", *small, "--out", str(out)],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            check=True,
-            capture_output=True,
+    seeds = ("1", "4711")
+    processes = [
+        subprocess.Popen(  # noqa: S603 (our own command)
+            [sys.executable, "-m", "resilin.cli", "simulate", *small, "--out", tmp_path / seed],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
-        connection = sqlite3.connect(out / "log.resilin")
+        for seed in seeds
+    ]
+    for seed, process in zip(seeds, processes, strict=True):
+        assert process.wait() == 0
+        connection = sqlite3.connect(tmp_path / seed / "log.resilin")
         payloads.append(connection.execute("SELECT * FROM records ORDER BY offset").fetchall())
         connection.close()
     assert len(payloads[0]) > 100

@@ -124,23 +124,23 @@ def test_the_answer_is_what_a_real_submission_gets(resilin, tmp_path) -> None:
     """Ask for the last job of a trace just before it comes, then let it come."""
     rows = [f"j{n},{n * 300},resnet50,256,40000,{7000 + n * 600}" for n in range(9)]
     header = "job_id,submitted_at_seconds,model,global_batch,iterations,deadline_seconds"
-    answers = {}
     for name, count in (("without", 8), ("with", 9)):
         (tmp_path / f"{name}.csv").write_text("\n".join([header, *rows[:count]]) + "\n")
         options = ("--trace", tmp_path / f"{name}.csv", "--servers", 2)
-        assert resilin("simulate", *options, "--out", tmp_path / name).code == 0
+        folder = ("--policy", "elasticflow", "--out", tmp_path / name)
+        assert resilin("compare", *options, *folder).code == 0
     asked = job(workload={"totalIterations": 40000}, deadline=f"{7000 + 8 * 600 - 8 * 300}s")
     asked["metadata"] = {"name": "j8"}
-    answers = resilin(
+    answer = resilin(
         *("submit", "--dry-run", "-f", written(tmp_path, asked), "-o", "json"),
-        *("--log", tmp_path / "without" / "log.resilin", "--at", f"{8 * 300}s"),
+        *("--log", tmp_path / "without" / "elasticflow.resilin", "--at", f"{8 * 300}s"),
     ).json["jobs"][0]
-    story = resilin("explain", tmp_path / "with" / "log.resilin", "j8", "-o", "json").json
-    answer = story["statements"][1]
-    if answers["admitted"]:
-        assert answer["what"] == f"was promised: its plan ends at {answers['finish_seconds']:.0f} s"
+    story = resilin("explain", tmp_path / "with" / "elasticflow.resilin", "j8", "-o", "json").json
+    said = story["statements"][1]["what"]
+    if answer["admitted"]:
+        assert said == f"was promised: its plan ends at {answer['finish_seconds']:.0f} s"
     else:
-        assert answer["what"] == f"was refused: {answers['reason']}"
+        assert said == f"was refused: {answer['reason']}"
 
 
 def test_policies_without_promises(resilin, job_file) -> None:

@@ -239,7 +239,7 @@ class _Relaxation:
     Attributes:
         positions: The jobs in it: those that would meet their deadlines alone.
         boundaries: Ends of the intervals in seconds, one more than there are intervals.
-        free: GPUs in each interval.
+        free: GPUs in each interval; none of a job's sizes fits into less than one.
         job: For each column, its job as an index into ``positions``.
         interval: For each column, its interval.
         gpu_seconds: What the column costs when it is used in full.
@@ -289,7 +289,7 @@ class _Relaxation:
             return
         changes = [moment for moment in capacity.times if min(ends) < moment < max(ends)]
         self.boundaries = sorted(dict.fromkeys(ends + changes))
-        self.free = [max(0, capacity.free_at(start)) for start in self.boundaries[:-1]]
+        self.free = [capacity.free_at(start) for start in self.boundaries[:-1]]
 
     def _add(
         self, position: int, iterations: float, columns: list[tuple[int, float, float]]

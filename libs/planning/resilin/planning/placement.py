@@ -841,10 +841,14 @@ class _Search:
         else:
             options = self._on_whole_servers(workers, job, own, cost, moves)
         first = list(islice(options, 1))
-        if self.orderly and first and not first[0].moves:
-            # Idle GPUs are taken at once, unless another job that grows may need them.
-            if all(self.anchored[place] == (place in own) for place, _ in first[0].takes):
-                return iter(first)
+        # Idle GPUs are taken at once, unless another job that grows may need them.
+        if (
+            self.orderly
+            and first
+            and not first[0].moves
+            and all(self.anchored[place] == (place in own) for place, _ in first[0].takes)
+        ):
+            return iter(first)
         if own and self._may_move(job):
             first.append(_Option(cost=self.planner.cost[job], moves=1, victims=(job,)))
         return chain(sorted(first), options)

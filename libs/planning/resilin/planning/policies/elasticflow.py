@@ -103,8 +103,10 @@ class ElasticFlow:
         """Guaranteed shares first, then every spare GPU where it returns most."""
         plans = _standing_plans(view)
         fresh = _filled_by_deadline(view, _guaranteed(view)) if _few(view) else None
-        if fresh is None and not _all_kept(view, plans):
-            fresh = _repaired(view, plans)
+        if not _all_kept(view, plans):
+            fresh = fresh or _repaired(view, plans)
+        elif fresh is not None and not _saves_gpu_time(view, fresh, plans):
+            fresh = None
         changed: dict[str, Plan] = {}
         if fresh is not None:
             changed = {
@@ -130,6 +132,30 @@ class ElasticFlow:
 def _few(view: ClusterView) -> bool:
     """Say whether filling all jobs anew is little work; it grows with the square of them."""
     return len(view.jobs) <= MOST_JOBS_FILLED_ANEW
+
+
+def _saves_gpu_time(
+    view: ClusterView, fresh: Mapping[str, Plan], standing: Mapping[str, Plan]
+) -> bool:
+    """Say whether new plans need less GPU time, the stops they cause at once counted twice.
+
+    Without this a burst of events would move a job back and forth at each of them.
+    """
+    saved = 0.0
+    for job in _guaranteed(view):
+        new, old = fresh[job.job_id], standing[job.job_id]
+        saved += _gpu_time(old) - _gpu_time(new)
+        if _share_now(view, new) != _share_now(view, old):
+            saved -= 2 * job.table.stop_at[_share_now(view, new)] * _share_now(view, new)
+    return saved > 0
+
+
+def _gpu_time(plan: Plan) -> float:
+    return sum((end - start) * workers for start, end, workers in plan)
+
+
+def _share_now(view: ClusterView, plan: Plan) -> int:
+    return plan[0][2] if plan and plan[0][0] <= view.now_seconds else 0
 
 
 def _same(one: Plan, other: Plan) -> bool:
@@ -158,15 +184,25 @@ def _full_allowance(view: ClusterView, job: JobView) -> float:
 
 
 def _filled(view: ClusterView, job: JobView, profile: CapacityProfile) -> Plan | None:
-    """Fill one job with its allowance, or what can still be had of it once it has a plan."""
+    """Fill one job with its full allowance, or with no less than its plan still has."""
     full = _full_allowance(view, job)
-    for allowance in (full, full / 2, 0.0) if job.plan and full else (full,):
-        found = minimum_satisfactory_share(
-            job, profile, _promise_limit(view, job), allowance_seconds=allowance
-        )
-        if found is not None:
-            return found[1]
-    return None
+    limit = _promise_limit(view, job)
+    found = minimum_satisfactory_share(job, profile, limit, allowance_seconds=full)
+    if found is None and job.plan and full:
+        left = _allowance_left(view, job)
+        if left < full:
+            found = minimum_satisfactory_share(job, profile, limit, allowance_seconds=left)
+    return None if found is None else found[1]
+
+
+def _allowance_left(view: ClusterView, job: JobView) -> float:
+    """What an admitted job's plan has left of its allowance, in whole stops."""
+    full, limit = _full_allowance(view, job), _promise_limit(view, job)
+    for allowance in (full, full / 2):
+        finish = projected_finish(job, job.plan, view.now_seconds, allowance_seconds=allowance)
+        if finish <= limit:
+            return allowance
+    return 0.0
 
 
 def _standing_plans(view: ClusterView) -> dict[str, Plan]:
@@ -276,10 +312,8 @@ def _shares_now(view: ClusterView, plans: Mapping[str, Plan]) -> dict[str, int]:
     shares = {job.job_id: 0 for job in view.jobs}
     left = view.gpus
     for job in _by_deadline(_guaranteed(view)):
-        plan = plans[job.job_id]
-        if plan and plan[0][0] <= view.now_seconds:
-            shares[job.job_id] = job.table.floor(min(plan[0][2], left))
-            left -= shares[job.job_id]
+        shares[job.job_id] = job.table.floor(min(_share_now(view, plans[job.job_id]), left))
+        left -= shares[job.job_id]
     return shares
 
 
@@ -345,7 +379,7 @@ def _price(job: JobView, plan: Plan, current: int, size: int) -> float:
     """The root of the remaining seconds over the step's return; the smallest goes first."""
     table = job.table
     gain = (table.rate_at[size] - table.rate_at[current]) / (size - current)
-    planned = sum((end - start) * workers for start, end, workers in plan)
+    planned = _gpu_time(plan)
     smallest = table.sizes[0]
     efficiency = (
         job.remaining_iterations / planned if planned else table.rate_at[smallest] / smallest
