@@ -93,6 +93,12 @@ def test_json_files_and_standard_input(resilin, tmp_path) -> None:
     assert piped.json["jobs"][0]["plan"][0][2] == from_json.json["jobs"][0]["plan"][0][2]
 
 
+def test_empty_documents_are_passed_over(resilin, job_file) -> None:
+    job_file.write_text(f"---\n{job_file.read_text()}---\n")
+    answer = resilin("submit", "--dry-run", "-f", job_file, "-o", "json").json
+    assert len(answer["jobs"]) == 1
+
+
 def test_a_busy_cell_says_who_makes_room(resilin, recorded, job_file) -> None:
     changed: dict[str, list] = {}
     for hour in range(1, 12):
@@ -181,4 +187,6 @@ def test_dates_are_read_as_deadlines(resilin, tmp_path) -> None:
     far.write_text("\n".join(lines) + "\n")
     answer = resilin("submit", "--dry-run", "-f", far, "-o", "json").json
     assert answer["admitted"] is True
-    assert answer["jobs"][0]["deadline_seconds"] == datetime(2099, 1, 31, 18, tzinfo=UTC).timestamp()
+    assert (
+        answer["jobs"][0]["deadline_seconds"] == datetime(2099, 1, 31, 18, tzinfo=UTC).timestamp()
+    )

@@ -30,19 +30,15 @@ def test_a_claim_opens_the_next_epoch_only() -> None:
 
 
 def test_of_two_rivals_the_first_in_the_log_wins() -> None:
-    # A and B both saw an empty log and claim epoch 1; A's claim comes first, both carry on.
-    a, b = claim_of(1), claim_of(1)
-    from_a, from_b = record_of(basis=0), record_of(basis=0)
-    assert admitted(a, b, from_a, from_b) == [True, False, True, False]
+    # Both saw an empty log and claim epoch 1. The fence does not know instances: it is by
+    # folding its own claim, which does not count, that the second learns not to go on.
+    assert admitted(claim_of(1), claim_of(1), record_of(basis=0)) == [True, False, True]
 
 
-def test_the_losers_records_count_for_nothing_even_if_they_come_first() -> None:
-    # B believes in the epoch that it lost and writes under its number. Its first record's
-    # basis is its own claim's offset, which is above A's: only the folding back of its own
-    # claim tells B that it has lost, so a leader writes nothing before that.
+def test_a_lost_claim_leaves_the_winners_lease_alone() -> None:
     fence = Fence()
-    fence.admit(LogEntry(0, claim_of(1)))
-    assert not fence.admit(LogEntry(1, claim_of(1)))
+    assert fence.admit(LogEntry(0, claim_of(1)))
+    assert not fence.admit(LogEntry(1, claim_of(1, basis=0)))
     assert fence.leases["counter"] == Lease(epoch=1, basis=-1, claimed_at_offset=0)
 
 

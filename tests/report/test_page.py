@@ -218,13 +218,16 @@ def test_speed_and_bound_are_told_where_known(
     history = make_history([make_job()])
     history.records = 30
     summary = summarize(history).as_dict()
-    page = parse(report_page(history, summary | {"wall_seconds": 0.5}, title="t", bound=1))
+    costs = {"wall_seconds": 0.5, "jobs_per_cpu_second": 23.7, "peak_memory_bytes": 3 * 2**20}
+    page = parse(report_page(history, summary | costs, title="t", bound=1))
     assert page.figures["wall_seconds"] == "0.5 s"
     assert page.figures["records_per_second"] == "60/s"
+    assert page.figures["jobs_per_cpu_second"] == "24/s"
+    assert page.figures["peak_memory_bytes"] == "3 MiB"
     assert "1,200 times as fast as real time" in page.text("dl")
     assert "100.0 % of 1 with a deadline; at most 1 possible" in page.text("dl")
     plain = parse(report_page(history, summary, title="t"))
-    assert not {"wall_seconds", "records_per_second"} & set(plain.figures)
+    assert not {"records_per_second", *costs} & set(plain.figures)
     assert "possible" not in plain.text("dl")
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -11,8 +12,10 @@ from resilin.report.ticks import count_ticks, gpu_ticks, time_ticks
 
 @settings(deadline=None, derandomize=True, max_examples=200)
 @given(st.floats(0, 1e7), st.sampled_from([count_ticks, gpu_ticks]))
-def test_ticks_of_counts_are_whole_and_reach_the_top(highest: float, ticks_of: object) -> None:
-    ticks = ticks_of(highest)  # type: ignore[operator]
+def test_ticks_of_counts_are_whole_and_reach_the_top(
+    highest: float, ticks_of: Callable[[float], list[float]]
+) -> None:
+    ticks = ticks_of(highest)
     assert ticks[0] == 0
     assert ticks[-1] >= max(1, highest * (1 - 1e-6))
     assert all(tick == int(tick) for tick in ticks)

@@ -7,6 +7,7 @@ iterations are 100 s with one worker and 25 s with four.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from resilin.contracts import commands as cmd
 from resilin.contracts import events as ev
@@ -101,12 +102,12 @@ def job(
     )
 
 
-def submit(job_id: str = "a", *, command_id: str | None = None, **of_job: object) -> cmd.SubmitJob:
+def submit(job_id: str = "a", *, command_id: str | None = None, **of_job: Any) -> cmd.SubmitJob:
     """The command that submits :func:`job`."""
     return cmd.SubmitJob(
         command_id=command_id or f"submit-{job_id}",
         job_id=job_id,
-        job=job(job_id, **of_job),  # type: ignore[arg-type]  # passed on as given
+        job=job(job_id, **of_job),
     )
 
 
@@ -116,7 +117,7 @@ def submitted(
     at: float = 0.0,
     deadline: float | None = None,
     offset: int = 0,
-    **of_job: object,
+    **of_job: Any,
 ) -> ev.JobSubmitted:
     """A submission at ``at`` with an absolute deadline."""
     within = None if deadline is None else max(deadline - at, 0.001)
@@ -124,7 +125,7 @@ def submitted(
         source=_source(offset),
         command_id=f"submit-{job_id}",
         job_id=job_id,
-        job=job(job_id, within_seconds=within, **of_job),  # type: ignore[arg-type]  # as given
+        job=job(job_id, within_seconds=within, **of_job),
         submitted_at_seconds=at,
         deadline_seconds=deadline,
     )

@@ -64,7 +64,8 @@ def read_jobs(path: Path) -> list[JobSpecification]:
     """
     name = "standard input" if str(path) == "-" else str(path)
     text = _text(path, name)
-    documents = list(_documents(text, name))
+    # An empty document, such as after a last `---`, is no job and no mistake.
+    documents = [found for found in _documents(text, name) if found.content is not None]
     if not documents:
         raise InputError(f"{name}: holds no job; see `resilin submit --help` for a minimal one")
     if len(documents) > MOST_JOBS:
@@ -185,7 +186,7 @@ def _note_lines(node: yaml.Node, place: Path_, lines: dict[Path_, int], name: st
 
 def _job(document: _Document, name: str) -> JobSpecification:
     if not isinstance(document.content, dict):
-        kind = "nothing" if document.content is None else type(document.content).__name__
+        kind = type(document.content).__name__
         raise InputError(
             f"{name}:{document.line}: a job is a mapping with apiVersion, kind, metadata and"
             f" spec; this document is {kind}"

@@ -267,20 +267,13 @@ class WorkloadOptions:
         return taken
 
     def read(self, curves: CurveBook) -> Trace:
-        """Read or generate the trace.
+        """Read or generate the trace; it has at least one job.
 
         Raises:
             WorkloadError: If the trace cannot be used.
-            InputError: If nothing of it can be run.
         """
-        trace = self._generated(curves) if self.trace is None else self._read_file(curves)
-        if not trace.jobs:
-            left_out = "; ".join(f"{skip.count} x {skip.reason}" for skip in trace.skipped)
-            raise InputError(f"{self.trace}: no job of it can be run (left out: {left_out})")
-        return trace
-
-    def _read_file(self, curves: CurveBook) -> Trace:
-        assert self.trace is not None, "only called with a trace"  # noqa: S101 (invariant)
+        if self.trace is None:
+            return self._generated(curves)
         return read_trace(
             self.trace,
             self.trace_format or "csv",

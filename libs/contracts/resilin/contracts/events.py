@@ -214,6 +214,8 @@ class RejectionReason(StrEnum):
     """Not even an empty cell could finish it in time."""
     CAPACITY_PROMISED = "CapacityPromised"
     """It would fit, but the capacity is promised to jobs admitted before."""
+    CELL_OVERLOADED = "CellOverloaded"
+    """More is asked for than there is, and it is among the largest: many others fit instead."""
     QUOTA_EXCEEDED = "QuotaExceeded"
     """Its tenant's quota of jobs or GPU time is used up."""
     CURVE_UNKNOWN = "CurveUnknown"

@@ -140,6 +140,10 @@ class VirtualCluster(UserModel):
         default=0, description="Servers that may fail at once without breaking a promise."
     )
     quotas: dict[str, Quota] = Field(default_factory=dict)
+    admission: Literal["most-jobs", "every-feasible-job"] = Field(
+        default="most-jobs",
+        description="Whether promises go to the smaller jobs while more is asked than there is.",
+    )
 
 
 class CellConfiguration(UserModel):

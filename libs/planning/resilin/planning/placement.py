@@ -209,6 +209,7 @@ class _Planner:
         topology: The cluster.
         pool: The GPUs that are idle now.
         held: The footprint of each job now.
+        workers: How many GPUs that is.
         before: The footprint that each changed job had at first.
         blocked: The mask of unavailable GPUs by server position, where there are any.
         cost: The migration cost of every job that may move.
@@ -240,6 +241,7 @@ class _Planner:
             if cost < math.inf:
                 self.cost[job] = cost
         self.held: dict[str, Footprint] = {}
+        self.workers: dict[str, int] = {}
         free = self._occupy(occupancy)
         for place, mask in self.blocked.items():
             free[place] &= ~mask
@@ -250,16 +252,29 @@ class _Planner:
         left = list(self.topology.full)
         position = self.topology.position
         for job, gpus in occupancy.items():
-            footprint: Footprint = {}
+            masks: dict[str, int] = {}
+            last, mask = "", 0
             for server, index in gpus:
-                place = position.get(server, -1)
+                if server != last:
+                    masks[last] = mask
+                    last, mask = server, masks.get(server, 0)
                 bit = 1 << index if index >= 0 else 0
-                if place < 0 or not left[place] & bit:
+                if not bit & ~mask:
                     raise ValueError(self._bad_gpu(job, server, index))
-                left[place] ^= bit
-                footprint[place] = footprint.get(place, 0) | bit
+                mask |= bit
+            masks[last] = mask
+            footprint: Footprint = {}
+            for server, mask in masks.items():
+                if mask:
+                    place = position.get(server, -1)
+                    if place < 0 or mask & ~left[place]:
+                        bad = mask & ~left[place] if place >= 0 else mask
+                        raise ValueError(self._bad_gpu(job, server, next(set_bits(bad))))
+                    left[place] ^= mask
+                    footprint[place] = mask
             if footprint:
                 self.held[job] = footprint
+                self.workers[job] = len(gpus)
         return left
 
     def _bad_gpu(self, job: str, server: str, index: int) -> str:
@@ -275,7 +290,7 @@ class _Planner:
         for job, workers in requests.items():
             if workers < 0:
                 raise ValueError(f"job {job!r}: {workers} workers requested, at least 0 needed")
-            held = _count(self.held.get(job, {}))
+            held = self.workers.get(job, 0)
             if not workers and held:
                 self.assign(job, {})
                 suspended.append(job)
@@ -306,6 +321,7 @@ class _Planner:
             self.pool.take(place, mask & ~held.get(place, 0))
         if footprint:
             self.held[job] = footprint
+        self.workers[job] = _count(footprint)
 
     def release(self, place: int, mask: int) -> None:
         """Make GPUs of a server idle, those that are unavailable excepted."""
@@ -322,7 +338,7 @@ class _Planner:
             kept = sum(
                 (mask & self.blocked.get(place, 0)).bit_count() for place, mask in held.items()
             )
-            more = workers - _count(held)
+            more = workers - self.workers.get(job, 0)
             if more <= idle:
                 idle -= more
                 items.append(_Item(-workers, 0 if held else 1, order, job))
@@ -607,10 +623,10 @@ def _count(footprint: Footprint) -> int:
 
 
 class _Option(NamedTuple):
-    """One way to place a job; sorts with the best first.
+    """One way to place a job.
 
     Attributes:
-        desperate: It moves a job that is no smaller, which then needs as much room.
+        largest: Workers of the largest job it moves.
         cost: Migration cost of the jobs it moves.
         moves: How many it moves.
         rank: How well the GPUs fit, smaller is better.
@@ -618,7 +634,7 @@ class _Option(NamedTuple):
         takes: The GPUs it takes: (server position, mask).
     """
 
-    desperate: bool = False
+    largest: int = 0
     cost: float = 0.0
     moves: int = 0
     rank: int = 0
@@ -699,7 +715,7 @@ class _Search:
             if self._may_move(job):
                 for place in footprint:
                     residents[place].append(job)
-                self.workers.setdefault(job, _count(footprint))
+                self.workers.setdefault(job, planner.workers[job])
             elif job in self.growing:
                 for place in footprint:
                     fixed[place].append(job)
@@ -951,7 +967,7 @@ class _Search:
     ) -> _Option:
         leaving = tuple(sorted(set(victims)))
         return _Option(
-            desperate=any(self.workers[victim] >= workers for victim in leaving),
+            largest=max((self.workers[victim] for victim in leaving), default=0),
             cost=math.fsum(self.planner.cost[victim] for victim in leaving),
             moves=len(leaving),
             rank=rank,

@@ -111,6 +111,8 @@ class ClusterView:
         promised_gpus: GPUs that promises may count on: ``gpus`` less the reserve.
         jobs: Its unfinished, admitted jobs in order of submission.
         margin_seconds: A promise is planned to be kept this much before its deadline.
+        smallest_refused_gpu_seconds: While more is asked than there is, jobs that need this
+            much GPU time or more get no promise (:mod:`resilin.planning.overload`).
     """
 
     now_seconds: float
@@ -118,3 +120,4 @@ class ClusterView:
     promised_gpus: int
     jobs: tuple[JobView, ...]
     margin_seconds: float = 0.0
+    smallest_refused_gpu_seconds: float = math.inf

@@ -35,7 +35,8 @@ def report_page(
     Args:
         history: The run.
         summary: Its figures, as ``summarize(history).as_dict()`` has them. With
-            ``wall_seconds`` added, the time that the run took, the page tells its speed too.
+            ``wall_seconds``, ``jobs_per_cpu_second`` or ``peak_memory_bytes`` added, the page
+            tells what the run itself took.
         title: The page's title.
         bound: The most deadlines that any scheduler could have met with these jobs, if that
             is known.
@@ -160,26 +161,29 @@ def _cluster_tiles(summary: Mapping[str, Any]) -> list[Tile]:
 
 
 def _speed_tiles(summary: Mapping[str, Any]) -> list[Tile]:
-    if summary.get("wall_seconds") is None:
-        return []
-    wall = figure_of(summary, "wall_seconds")
-    if wall <= 0:
-        return []
-    faster = figure_of(summary, "makespan_seconds") / wall
-    return [
-        Tile(
-            "wall_seconds",
-            "Run took",
-            readable_duration(wall),
-            f"{readable_count(_rounded(faster))} times as fast as real time" if faster >= 1 else "",
-        ),
-        Tile(
-            "records_per_second",
-            "Speed",
-            f"{readable_count(_rounded(figure_of(summary, 'records') / wall))}/s",
-            "log records",
-        ),
-    ]
+    """Tell what the run itself took, as far as the summary says so."""
+    known = {
+        name: figure_of(summary, name)
+        for name in ("wall_seconds", "jobs_per_cpu_second", "peak_memory_bytes")
+        if summary.get(name) is not None
+    }
+    tiles = []
+    wall = known.get("wall_seconds", 0.0)
+    if wall > 0:
+        faster = figure_of(summary, "makespan_seconds") / wall
+        note = f"{readable_count(_rounded(faster))} times as fast as real time"
+        speed = _rounded(figure_of(summary, "records") / wall)
+        tiles = [
+            Tile("wall_seconds", "Run took", readable_duration(wall), note if faster >= 1 else ""),
+            Tile("records_per_second", "Speed", f"{readable_count(speed)}/s", "log records"),
+        ]
+    if "jobs_per_cpu_second" in known:
+        jobs = f"{readable_count(_rounded(known['jobs_per_cpu_second']))}/s"
+        tiles.append(Tile("jobs_per_cpu_second", "Jobs by CPU time", jobs, "the whole process"))
+    if "peak_memory_bytes" in known:
+        memory = f"{readable_count(known['peak_memory_bytes'] / 2**20)} MiB"
+        tiles.append(Tile("peak_memory_bytes", "Peak memory", memory, "the whole process"))
+    return tiles
 
 
 def _rounded(speed: float) -> float:

@@ -62,7 +62,9 @@ class Summary:
 def summarize(history: History) -> Summary:
     """Sum a history up."""
     jobs = list(history.jobs.values())
-    let_in = [job for job in jobs if job.outcome not in (Phase.SUBMITTED, Phase.REJECTED)]
+    # A job cancelled before admission answered was never let in.
+    answered = [job for job in jobs if job.answered_at_seconds is not None]
+    let_in = [job for job in answered if job.outcome is not Phase.REJECTED]
     times = sorted(job.completion_seconds for job in jobs if job.completion_seconds is not None)
     late = [
         job

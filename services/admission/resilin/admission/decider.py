@@ -85,7 +85,9 @@ class _Views:
 
     def of(self, name: str) -> ClusterView:
         if name not in self._views:
-            self._views[name] = cluster_view(self.state.cell, name)
+            view = cluster_view(self.state.cell, name)
+            limit = self.state.smallest_refused_gpu_seconds(name, view.promised_gpus)
+            self._views[name] = replace(view, smallest_refused_gpu_seconds=limit)
         return self._views[name]
 
     def policy(self, name: str) -> Policy | None:
@@ -153,7 +155,13 @@ def _refused(
     policy: Policy, view: ClusterView, job: JobState, candidate: JobView, refusal: Refusal
 ) -> ev.JobRejected:
     earliest = policy.earliest_deadline(view, candidate)
-    if refusal.reachable:
+    if refusal.overloaded:
+        reason = RejectionReason.CELL_OVERLOADED
+        message = (
+            "more is asked for than the cell has, and this job is among the largest: submit it"
+            " with deadlinePolicy Soft or BestEffort, or again when there is less to do"
+        )
+    elif refusal.reachable:
         reason = RejectionReason.CAPACITY_PROMISED
         message = (
             f"{refusal.minimum_workers} workers would do in an empty cell, but the capacity"

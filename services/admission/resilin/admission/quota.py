@@ -35,7 +35,11 @@ def quota_problem(
     quota = None if cluster is None else cluster.quotas.get(spec.tenant)
     if quota is None:
         return None
-    live = [(other, other.plan) for other in state.cell.jobs.values() if other.live]
+    live = [
+        (other, other.plan)
+        for other in state.cell.jobs.values()
+        if other.live and other.job_id not in state.to_cancel
+    ]
     plans = [
         plan
         for other, plan in (*live, *granted)

@@ -39,6 +39,7 @@ _TRIGGERS = (
     ev.ServerLoaned,
     ev.ServerReclaimed,
     ev.CellConfigured,
+    ev.CurvesImported,
     ev.ThroughputMeasured,
 )
 
@@ -83,6 +84,11 @@ class AllocatorDecider:
                 state.look_again_seconds.pop(event.virtual_cluster, None)
             else:
                 state.look_again_seconds[event.virtual_cluster] = event.look_again_seconds
+        elif isinstance(event, ev.CellConfigured):
+            # A cluster that is gone is not planned again: its timer would fire for ever.
+            for name in [*state.look_again_seconds]:
+                if event.configuration.virtual_cluster(name) is None:
+                    del state.look_again_seconds[name]
         state.cell = evolve_cell(state.cell, event, entry)
         if (
             isinstance(event, _TRIGGERS)

@@ -24,6 +24,7 @@ from resilin.planning.filling import (
     projected_finish,
     trimmed_plan,
 )
+from resilin.planning.overload import gpu_seconds_needed
 from resilin.planning.policies.policy import Admission, AllocationPlan, Reason, Refusal
 from resilin.planning.view import Binding, ClusterView, JobView, Plan
 
@@ -57,6 +58,9 @@ class ElasticFlow:
         """
         if candidate.binding is not Binding.GUARANTEED:
             return Admission(promised=False)
+        needed = gpu_seconds_needed(candidate, view.now_seconds)
+        if needed is not None and needed >= view.smallest_refused_gpu_seconds:
+            return Refusal(reachable=True, minimum_workers=None, overloaded=True)
         standing = _standing_plans(view)
         profile = CapacityProfile.after(view.now_seconds, view.promised_gpus, standing.values())
         limit = _promise_limit(view, candidate)

@@ -51,11 +51,13 @@ class Refusal:
         minimum_workers: The fewest workers that would meet it in an empty cluster.
         blocking: The jobs whose promises stand in the way, those with most GPU time in the
             asked window first.
+        overloaded: Whether it was refused for its size alone, to leave room for many others.
     """
 
     reachable: bool
     minimum_workers: int | None
-    blocking: tuple[str, ...]
+    blocking: tuple[str, ...] = ()
+    overloaded: bool = False
 
     @property
     def admitted(self) -> bool:
