@@ -185,19 +185,22 @@ def test_each_policy_runs(resilin, small) -> None:
 
 def test_same_seed_gives_the_same_log_in_every_process(tmp_path, small) -> None:
     payloads = []
-    seeds = ("1", "4711")
+    runs = {"1": ("simulate", "log"), "4711": ("compare", "elasticflow")}
     processes = [
         subprocess.Popen(  # noqa: S603 (our own command)
-            [sys.executable, "-m", "resilin.cli", "simulate", *small, "--out", tmp_path / seed],
+            [
+                *(sys.executable, "-m", "resilin.cli", command, *small),
+                *("--policy", "elasticflow", "--out", tmp_path / command),
+            ],
             env={**os.environ, "PYTHONHASHSEED": seed},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        for seed in seeds
+        for seed, (command, _) in runs.items()
     ]
-    for seed, process in zip(seeds, processes, strict=True):
+    for (command, name), process in zip(runs.values(), processes, strict=True):
         assert process.wait() == 0
-        connection = sqlite3.connect(tmp_path / seed / "log.resilin")
+        connection = sqlite3.connect(tmp_path / command / f"{name}.resilin")
         payloads.append(connection.execute("SELECT * FROM records ORDER BY offset").fetchall())
         connection.close()
     assert len(payloads[0]) > 100
@@ -265,3 +268,21 @@ def test_paths_may_be_anywhere(resilin, small, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert resilin("simulate", *small, "--out", Path("a") / "b ä").code == 0
     assert resilin("verify", Path("a") / "b ä" / "log.resilin").code == 0
+
+
+def test_a_published_trace(resilin) -> None:
+    folder = os.environ.get("RESILIN_TRACES")
+    if not folder:
+        pytest.skip("RESILIN_TRACES names no folder of published traces")
+    published = Path(folder) / "elasticflow"
+    outcome = resilin(
+        *("simulate", "--trace", published / "traces" / "195job.csv"),
+        *("--trace-format", "elasticflow"),
+        *("--profiles", published / "profiles" / "throughputs_A100"),
+        *("--servers", 16, "--gpus-per-server", 8, "--policy", "elasticflow"),
+        *("--resize-cost", "none", "--seed", 0, "-o", "json"),
+    )
+    summary = outcome.json["summary"]
+    assert summary["jobs"] == 195
+    assert summary["late"] == 0
+    assert summary["met"] > 150

@@ -85,7 +85,8 @@ def test_jobs_of_one_file_are_asked_together(resilin, tmp_path) -> None:
 
 def test_json_files_and_standard_input(resilin, tmp_path) -> None:
     file = written(tmp_path, JOB, name="job.json")
-    file.write_text(file.read_text().replace("\n ", "\n\t"))
+    text = file.read_text().replace("\n ", "\n\t").replace("50000", "5e4")
+    file.write_text(text.replace('"4h"', '"\\u0034h"'))
     from_json = resilin("submit", "--dry-run", "-f", file, "-o", "json")
     assert from_json.code == 0
     piped = resilin("submit", "--dry-run", "-f", "-", "-o", "json", stdin=file.read_bytes())

@@ -6,15 +6,16 @@ standing still out of a plan and only then counts iterations.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pytest
 
 from resilin.planning.curves import ThroughputCurve
 from resilin.planning.policies.policy import Admission, AllocationPlan, Policy, Refusal
-from resilin.planning.view import Binding, ClusterView, JobView, Plan, SizeTable
+from resilin.planning.view import Binding, ClusterView, JobView, Plan, Segment, SizeTable
 
 # A job that ends this much after its deadline is in time: floating point is no broken promise.
 ROUNDING_SECONDS = 1e-5
@@ -69,7 +70,7 @@ class Plans:
         moments = sorted(size_from)
         held, still_until = job.workers, job.resumes_at_seconds
         intervals: list[tuple[float, float, float]] = []
-        for start, end in zip(moments, moments[1:], strict=False):
+        for start, end in itertools.pairwise(moments):
             size = size_from[start]
             if size != held:
                 still_until = start + (job.table.stop_at[size] if size else 0.0)
@@ -94,17 +95,27 @@ class Plans:
             left -= (end - start) * rate
         return math.inf
 
-    @staticmethod
-    def in_use(plans: Iterable[Plan], moment: float) -> int:
-        """GPUs in use at a moment."""
-        return sum(
-            size for plan in plans for start, end, size in plan if start <= moment < end
+    @classmethod
+    def needed(cls, job: JobView, plan: Plan, now: float) -> Plan:
+        """The part of a plan that is still to come and that the job needs to finish."""
+        finish = cls.finish(job, plan, now)
+        return tuple(
+            (max(start, now), min(end, finish), size)
+            for start, end, size in plan
+            if end > now and start < finish
         )
+
+    @staticmethod
+    def in_use(plans: Iterable[Iterable[Segment]], moment: float) -> int:
+        """GPUs in use at a moment."""
+        return sum(size for plan in plans for start, end, size in plan if start <= moment < end)
 
     @classmethod
     def peak(cls, plans: Iterable[Plan]) -> int:
-        """The most GPUs in use at any moment; it is reached where some segment starts."""
-        plans = list(plans)
+        """The most GPUs in use at any moment, rounding aside; it is reached at some start."""
+        plans = [
+            [(start, end - ROUNDING_SECONDS, size) for start, end, size in plan] for plan in plans
+        ]
         starts = {start for plan in plans for start, _, _ in plan}
         return max((cls.in_use(plans, start) for start in sorted(starts)), default=0)
 
@@ -185,6 +196,7 @@ class Cluster:
         live: Jobs that came in and have not ended.
         ended: Jobs that have ended.
         refused: Names of refused jobs.
+        look: Sees the view and the answer each time the policy has planned.
     """
 
     policy: Policy
@@ -196,6 +208,7 @@ class Cluster:
     ended: list[Running] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     look_again: float | None = None
+    look: Callable[[ClusterView, AllocationPlan], None] | None = None
 
     def view(self) -> ClusterView:
         jobs = tuple(job.view(self.now) for job in self.live)
@@ -259,7 +272,10 @@ class Cluster:
         return answer
 
     def replan(self) -> AllocationPlan:
-        plan = self.policy.plan(self.view())
+        view = self.view()
+        plan = self.policy.plan(view)
+        if self.look is not None:
+            self.look(view, plan)
         assert set(plan.workers) == {job.name for job in self.live}
         assert sum(plan.workers.values()) <= self.gpus, "more planned than works"
         for job in self.live:
@@ -303,6 +319,3 @@ def cluster() -> type[Cluster]:
 def arrival() -> type[Arrival]:
     """A job for the closed loop."""
     return Arrival
-
-
-__all__ = ["ROUNDING_SECONDS", "Arrival", "Cluster", "Jobs", "Plans", "replace"]

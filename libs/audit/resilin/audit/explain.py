@@ -92,9 +92,9 @@ def _said(event: ev.Event | ev.UnknownEvent) -> tuple[str, str] | None:
             deadline = event.deadline_seconds
             until = "no deadline" if deadline is None else f"deadline {deadline:.0f} s"
             return f"was submitted with {until}", f"command {event.command_id}"
-        case ev.JobAdmitted(promised=True):
+        case ev.JobAdmitted(promised=True, finish_seconds=float(finish)):
             return (
-                f"was promised: its plan ends at {event.finish_seconds:.0f} s",
+                f"was promised: its plan ends at {finish:.0f} s",
                 f"{event.minimum_satisfactory_share} workers are its minimum satisfactory share",
             )
         case ev.JobAdmitted():

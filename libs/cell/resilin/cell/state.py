@@ -6,6 +6,7 @@ about a job or server that it does not know changes nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -74,6 +75,7 @@ class JobState:
         wanted_workers: What the allocator wants it to have.
         generation: The newest generation that placement gave it; 0 for none.
         placed: That generation's GPUs; empty if it is suspended or lost its workers.
+        placed_workers: How many they are.
         placed_at_seconds: When that generation was placed.
         held: GPUs that are busy with it in fact.
         leaving: The generation that took away each held GPU that is to be released, by
@@ -98,6 +100,7 @@ class JobState:
     wanted_workers: int = 0
     generation: int = 0
     placed: GpuSet = field(default_factory=dict)
+    placed_workers: int = 0
     placed_at_seconds: float = 0.0
     held: GpuSet = field(default_factory=dict)
     leaving: dict[str, int] = field(default_factory=dict)
@@ -108,10 +111,17 @@ class JobState:
     progress_at_seconds: float = 0.0
     measured: dict[int, float] = field(default_factory=dict)
 
-    @property
-    def placed_workers(self) -> int:
-        """The workers of the newest generation."""
-        return gpu_sets.count(self.placed)
+    def released_by(self, report: ev.WorkersReleased) -> GpuSet:
+        """Return the GPUs that a report really frees.
+
+        Those that its generation or one before it took away: an executor that was away may
+        have skipped a generation. What was given back since then is busy again.
+        """
+        freed: dict[str, list[int]] = {}
+        for server, index in gpu_sets.each(report.gpus):
+            if self.leaving.get(f"{server}/{index}", math.inf) <= report.generation:
+                freed.setdefault(server, []).append(index)
+        return {server: tuple(indexes) for server, indexes in freed.items()}
 
     @property
     def binding(self) -> DeadlinePolicy:
@@ -254,7 +264,7 @@ def _release_server(state: CellState, server_id: str) -> None:
     for job in list(state.jobs.values()):
         if server_id in job.placed:
             job.trains = False
-            job.placed = {}
+            job.placed, job.placed_workers = {}, 0
             job.progress_at_seconds = state.now_seconds
             for server, index in gpu_sets.each(job.held):
                 job.leaving.setdefault(f"{server}/{index}", job.generation)
@@ -321,7 +331,7 @@ def _end(state: CellState, job_id: str, phase: Phase) -> None:
     job.wanted_workers = 0
     for server, index in gpu_sets.each(job.held):
         job.leaving.setdefault(f"{server}/{index}", job.generation)
-    job.placed = {}
+    job.placed, job.placed_workers = {}, 0
     _forget_if_over(state, job)
 
 
@@ -364,8 +374,11 @@ def _place(state: CellState, job: JobState, generation: int, gpus: GpuSet) -> No
     job.trains = False
     for server, index in gpu_sets.each(gpu_sets.minus(job.held, gpus)):
         job.leaving.setdefault(f"{server}/{index}", generation)
+    for server, index in gpu_sets.each(gpus):
+        # Given back before it was released: that release is not its new workers' own.
+        job.leaving.pop(f"{server}/{index}", None)
     job.generation = generation
-    job.placed = gpus
+    job.placed, job.placed_workers = gpus, gpu_sets.count(gpus)
     job.placed_at_seconds = state.now_seconds
     job.held = gpu_sets.union(job.held, gpus)
 
@@ -395,7 +408,7 @@ def _workers_released(state: CellState, event: ev.WorkersReleased) -> None:
     if job.live and not job.trains and event.generation == job.generation:
         job.iterations_done = event.iterations_done
         job.progress_at_seconds = state.now_seconds
-    _release(state, job, event.gpus)
+    _release(state, job, job.released_by(event))
 
 
 def _release(state: CellState, job: JobState, gpus: GpuSet) -> None:
@@ -417,7 +430,7 @@ def _worker_lost(state: CellState, event: ev.WorkerLost) -> None:
     job.progress_at_seconds = state.now_seconds
     for server, index in gpu_sets.each(job.held):
         job.leaving.setdefault(f"{server}/{index}", event.generation)
-    job.placed = {}
+    job.placed, job.placed_workers = {}, 0
 
 
 def _throughput_measured(state: CellState, event: ev.ThroughputMeasured) -> None:

@@ -27,7 +27,7 @@ MOST_JOBS = 10_000
 DEEPEST = 50
 """How deep a job file may be nested; a specification needs 4 levels."""
 
-Path_ = tuple[str | int, ...]
+FieldPlace = tuple[str | int, ...]
 
 
 class _Loader(yaml.SafeLoader):
@@ -46,9 +46,9 @@ class _Document:
 
     content: Any
     line: int
-    lines: dict[Path_, int] = field(default_factory=dict)
+    lines: dict[FieldPlace, int] = field(default_factory=dict)
 
-    def line_of(self, place: Path_) -> int:
+    def line_of(self, place: FieldPlace) -> int:
         """Return the line of a field, or of the nearest one around it that is there."""
         for length in range(len(place), 0, -1):
             if place[:length] in self.lines:
@@ -96,15 +96,20 @@ def _text(path: Path, name: str) -> str:
 
 
 def _documents(text: str, name: str) -> Iterator[_Document]:
-    if _is_json(text, name):
-        # JSON is YAML but for tabs between its tokens; within a string they cannot be.
+    is_json, content = _json_content(text, name)
+    if is_json:
+        # As YAML it gives the lines; tabs are what YAML would not take.
         text = text.replace("\t", " ")
     try:
         _check_events(text, name)
         loader = _Loader(text)
         try:
             while (node := loader.get_node() if loader.check_node() else None) is not None:
-                yield _document(loader, node, name)
+                document = _Document(content, _line(node.start_mark))
+                _note_lines(node, (), document.lines, name)
+                if not is_json:
+                    document.content = loader.construct_document(node)
+                yield document
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
@@ -120,16 +125,16 @@ def _documents(text: str, name: str) -> Iterator[_Document]:
         raise InputError(f"{name}: a value cannot be read: {error}") from None
 
 
-def _is_json(text: str, name: str) -> bool:
+def _json_content(text: str, name: str) -> tuple[bool, object]:
+    """Return whether a text is JSON, and what it holds."""
     try:
-        json.loads(text)
+        return True, json.loads(text)
     except (ValueError, RecursionError) as error:
         if not name.endswith(".json"):
-            return False
+            return False, None
         place = f"{name}:{error.lineno}" if isinstance(error, json.JSONDecodeError) else name
         what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise InputError(f"{place}: is no valid JSON: {what}") from None
-    return True
 
 
 def _line(mark: object) -> int:
@@ -156,14 +161,9 @@ def _check_events(text: str, name: str) -> None:
             depth -= 1
 
 
-def _document(loader: yaml.SafeLoader, node: yaml.Node, name: str) -> _Document:
-    document = _Document(None, _line(node.start_mark))
-    _note_lines(node, (), document.lines, name)
-    document.content = loader.construct_document(node)
-    return document
-
-
-def _note_lines(node: yaml.Node, place: Path_, lines: dict[Path_, int], name: str) -> None:
+def _note_lines(
+    node: yaml.Node, place: FieldPlace, lines: dict[FieldPlace, int], name: str
+) -> None:
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             within = (*place, str(key.value))
@@ -218,7 +218,7 @@ _MESSAGES = {
 }
 
 
-def _dotted(place: Path_) -> str:
+def _dotted(place: FieldPlace) -> str:
     return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", ".".join(str(part) for part in place))
 
 

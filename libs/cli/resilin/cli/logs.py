@@ -69,7 +69,7 @@ def fold_history(entries: Iterable[LogEntry], path: Path) -> History:
     """Fold a log into its history.
 
     Raises:
-        InputError: If a record speaks of something that no record before it has brought in.
+        InputError: If a record does not fit those before it.
     """
     history = History()
     for entry in entries:
@@ -81,14 +81,15 @@ def note_entry(history: History, entry: LogEntry, path: Path) -> None:
     """Fold one entry into a history.
 
     Raises:
-        InputError: If it speaks of something that no record before it has brought in.
+        InputError: If it does not fit those before it.
     """
     try:
         history.fold(entry)
-    except LookupError as error:
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        # The services write no such log: this one was altered.
         raise InputError(
-            f"{path}: offset {entry.offset}: the record speaks of {error}, which no record before"
-            " it has brought in; `resilin verify` says more"
+            f"{path}: offset {entry.offset}: the record does not fit those before it"
+            f" ({type(error).__name__}: {error}); `resilin verify` says more"
         ) from None
 
 
@@ -228,6 +229,8 @@ def new_log(path: Path) -> Iterator[SqliteLog]:
             connection.execute("PRAGMA journal_mode = DELETE")
         finally:
             connection.close()
+        # What a log of that name has left beside it must not be taken for this one's.
+        _remove(path)
         partial.replace(path)
     finally:
         _remove(partial)

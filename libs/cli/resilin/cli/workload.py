@@ -36,8 +36,7 @@ from resilin.workloads import (
 from resilin.workloads.csv_table import read_table
 
 __all__ = [
-    "FILE",
-    "FOLDER",
+    "PATH",
     "POLICY_NAMES",
     "CellOptions",
     "Workload",
@@ -52,8 +51,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 POLICY_NAMES = tuple(POLICIES)
 
 # Files are opened by the readers, which say more about what is wrong than an option could.
-FILE = click.Path(path_type=Path)
-FOLDER = click.Path(path_type=Path)
+PATH = click.Path(path_type=Path)
 
 MOST_GPUS = 1_000_000
 SECONDS_PER_HOUR = 3_600.0
@@ -84,7 +82,7 @@ def _together(*options: Callable[[Command], Command]) -> Callable[[Command], Com
 cell_options = _together(
     click.option(
         "--profiles",
-        type=FOLDER,
+        type=PATH,
         help="Folder or file of throughput profiles.  [default: built-in curves]",
     ),
     click.option(
@@ -128,14 +126,14 @@ cell_options = _together(
 workload_options = _together(
     click.option(
         "--trace",
-        type=FILE,
+        type=PATH,
         help="Job trace, plain or gzip.  [default: a generated one]",
     ),
     click.option(
         "--trace-format", type=click.Choice(TRACE_FORMATS), help="Its format.  [default: csv]"
     ),
     click.option(
-        "--pollux-models", type=FOLDER, help="Pollux's folder of models, for that trace format."
+        "--pollux-models", type=PATH, help="Pollux's folder of models, for that trace format."
     ),
     click.option(
         "--preset",

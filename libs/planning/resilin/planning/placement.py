@@ -59,7 +59,7 @@ __all__ = [
 RoomWithin = Literal["server", "block"]
 """What a migration may be for: one server with enough GPUs, or also an aligned block."""
 
-DEFAULT_SEARCH_LIMIT = 20_000
+DEFAULT_SEARCH_LIMIT = 10_000
 _CANDIDATE_SERVERS = 64  # servers to make room on that one step of the search compares
 _CANDIDATE_SETS = 64  # sets of jobs to move away from one server that it compares
 _COMPARED_SERVERS = 8  # up to so many servers to be emptied it compares sets of them
@@ -150,7 +150,7 @@ class PlacementPlan:
 
 def plan_placement(
     topology: Topology,
-    occupancy: Mapping[str, Sequence[Gpu]],
+    occupancy: Mapping[str, Sequence[tuple[str, int]]],
     requests: Mapping[str, int],
     *,
     migration_costs: Mapping[str, float | None] = MappingProxyType({}),
@@ -221,7 +221,7 @@ class _Planner:
     def __init__(
         self,
         topology: Topology,
-        occupancy: Mapping[str, Sequence[Gpu]],
+        occupancy: Mapping[str, Sequence[tuple[str, int]]],
         migration_costs: Mapping[str, float | None],
         unavailable: Iterable[Gpu],
         room_within: RoomWithin,
@@ -247,7 +247,7 @@ class _Planner:
             free[place] &= ~mask
         self.pool = GpuPool(topology, free)
 
-    def _occupy(self, occupancy: Mapping[str, Sequence[Gpu]]) -> list[int]:
+    def _occupy(self, occupancy: Mapping[str, Sequence[tuple[str, int]]]) -> list[int]:
         """Note what each job holds, and return the mask of GPUs left on each server."""
         left = list(self.topology.full)
         position = self.topology.position
@@ -632,6 +632,7 @@ class _Option(NamedTuple):
         rank: How well the GPUs fit, smaller is better.
         victims: The jobs it moves; the job itself if it gives up its present GPUs.
         takes: The GPUs it takes: (server position, mask).
+        shared: It moves a job that lies on several servers.
     """
 
     largest: int = 0
@@ -640,6 +641,7 @@ class _Option(NamedTuple):
     rank: int = 0
     victims: tuple[str, ...] = ()
     takes: tuple[tuple[int, int], ...] = ()
+    shared: bool = False
 
 
 _Looks = tuple[int, int, float, str]
@@ -766,12 +768,13 @@ class _Search:
     def _is_over(self) -> bool:
         """Tell whether to stop: nothing can be better, or the search has worked enough.
 
-        As long as it only goes forward it is not stopped: that ends by itself, as no job is
-        moved twice.
+        In an orderly cluster it goes on to a first answer as long as it need not turn back:
+        that ends by itself, as no job is moved twice.
         """
         if self.best_key == (0.0, 0):
             return True
-        if self.work <= 0 and (self.best is not None or self.turned_back):
+        hopeful = self.orderly and self.best is None and not self.turned_back
+        if self.work <= 0 and not hopeful:
             self.cut = True
             return True
         return False
@@ -804,6 +807,7 @@ class _Search:
 
     def _apply(self, step: _Step, option: _Option) -> tuple[_Item, ...]:
         """Carry out an option for the first job of the queue; return the queue after it."""
+        self.work -= 20
         undo, pool = step.undo, self.pool
         job = step.queue[0].job_id
         displaced = []
@@ -852,11 +856,15 @@ class _Search:
         """
         job, workers = item.job_id, -item.minus_workers
         own = self.held.get(job, {})
+        give_up = []
+        if own and self._may_move(job):
+            give_up = [_Option(cost=self.planner.cost[job], moves=1, victims=(job,))]
         if self.topology.servers_needed(workers) == 1:
-            options = iter(sorted(self._on_one_server(workers, job, own)))
+            options = self._on_one_server(workers, job, own, give_up)
+            first = list(islice(options, 1))
         else:
             options = self._on_whole_servers(workers, job, own, cost, moves)
-        first = list(islice(options, 1))
+            first = sorted((*islice(options, 1), *give_up), key=self._order(workers))
         # Idle GPUs are taken at once, unless another job that grows may need them.
         if (
             self.orderly
@@ -864,43 +872,66 @@ class _Search:
             and not first[0].moves
             and all(self.anchored[place] == (place in own) for place, _ in first[0].takes)
         ):
-            return iter(first)
-        if own and self._may_move(job):
-            first.append(_Option(cost=self.planner.cost[job], moves=1, victims=(job,)))
-        return chain(sorted(first), options)
+            return iter(first[:1])
+        return chain(first, options)
+
+    def _order(self, workers: int) -> Callable[[_Option], tuple[bool, tuple[object, ...]]]:
+        """Return the sort key of options for a job: the most promising first.
+
+        Last are those that move a job for which there is no room on any server now, or
+        which needs as much room as the job itself: others would have to move for it. The
+        rest is sorted by cost.
+        """
+        room = max(free.bit_count() for _, free in self.pool.groups)
+        largest = min(workers - 1, room)
+        return lambda option: (option.largest > largest, option[1:])
 
     def _on_one_server(
-        self, workers: int, job: str, own: Footprint, excluded: int = 0
-    ) -> list[_Option]:
-        """List the ways to place a job on one server: its own if it has one."""
+        self, workers: int, job: str, own: Footprint, give_up: list[_Option]
+    ) -> Iterator[_Option]:
+        """Yield the ways to place a job on one server: its own if it has one."""
         if own:
-            if len(own) > 1:
-                return []
-            (place,) = own
-            return list(self._on_server(place, workers, job).options)
-        allowed = self.planner.everywhere & ~excluded
+            options = list(give_up)
+            if len(own) == 1:
+                (place,) = own
+                options += self._on_server(place, workers, job).options
+            yield from sorted(options, key=self._order(workers))
+            return
         if self.orderly:
-            disputed = sum(1 << place for place, jobs in enumerate(self.anchored) if jobs)
-            found = self.pool.best_server(
-                workers, allowed & ~disputed, aligned=self.planner.aligned
-            )
+            allowed = self.planner.everywhere
+            allowed -= sum(1 << place for place, jobs in enumerate(self.anchored) if jobs)
+            found = self.pool.best_server(workers, allowed, aligned=self.planner.aligned)
             if found:
-                return [_Option(takes=(found,))]
-        options: list[_Option] = []
-        seen: set[_Signature] = set()
-        for place in self._candidates(workers, allowed):
-            offer = self._on_server(place, workers, "")
+                yield _Option(takes=(found,))
+                return
+        yield from self._on_any_server(workers, own, 1)
+
+    def _on_any_server(self, workers: int, excluded: Footprint, alike: int) -> Iterator[_Option]:
+        """Yield the ways to place a job on a server; ``alike`` of those that look the same.
+
+        Idle GPUs come first. Who could move is looked at only after them.
+        """
+        direct: list[_Option] = []
+        others: list[_Option] = []
+        seen: dict[_Signature, int] = {}
+        for place in self._candidates(workers):
+            if direct and self.pool.free[place].bit_count() < workers:
+                yield from sorted(direct, key=self._order(workers))
+                direct = []
             self.work -= 1
-            if offer.signature in seen or not offer.options:
+            offer = self._on_server(place, workers, "")
+            count = seen.get(offer.signature, 0)
+            if not offer.options or count == alike or place in excluded:
                 continue
-            if len(seen) == _CANDIDATE_SERVERS < len(self.topology.servers):
+            if len(seen) == _CANDIDATE_SERVERS < len(self.topology.servers) and not count:
                 self.cut = True
                 break
-            seen.add(offer.signature)
-            options.extend(offer.options)
-        return options
+            seen[offer.signature] = count + 1
+            for option in offer.options:
+                (others if option.moves else direct).append(option)
+        yield from sorted(direct + others, key=self._order(workers))
 
-    def _candidates(self, workers: int, allowed: int) -> Iterator[int]:
+    def _candidates(self, workers: int) -> Iterator[int]:
         """Yield servers: the tightest fits first, then those that lack the fewest GPUs."""
         groups = sorted(
             (idle < workers, abs(idle - workers), size, free)
@@ -909,7 +940,7 @@ class _Search:
             if size >= workers
         )
         for _, _, size, free in groups:
-            yield from set_bits(self.pool.groups[size, free] & allowed)
+            yield from set_bits(self.pool.groups[size, free])
 
     def _on_server(self, place: int, workers: int, job: str) -> _Offer:
         """Return what one server offers; ``job`` is named if it extends what it has there."""
@@ -919,7 +950,7 @@ class _Search:
         free, residents = self.pool.free[place], self.residents[place]
         if offer is not None and offer.free == free and offer.residents is residents:
             return offer
-        self.work -= 10
+        self.work -= 30
         jobs = [other for other in residents if other != job]
         if smaller_only:
             jobs = [other for other in jobs if self.workers[other] < workers]
@@ -935,8 +966,7 @@ class _Search:
                 rank, mask = choose_gpus(
                     freed, freed & region, own, size, workers - own.bit_count()
                 )
-                options.append(self._option(workers, rank, victims, ((place, mask),)))
-        options.sort()
+                options.append(self._option(rank, victims, ((place, mask),)))
         signature = (size, free, self.fixed[place], tuple(sorted(self._looks(place, residents))))
         offers[place] = _Offer(free, residents, signature, tuple(options))
         return offers[place]
@@ -963,8 +993,9 @@ class _Search:
             yield self._gain(job, place), self.workers[job], self.planner.cost[job], name
 
     def _option(
-        self, workers: int, rank: int, victims: Iterable[str], takes: tuple[tuple[int, int], ...]
+        self, rank: int, victims: Iterable[str], takes: tuple[tuple[int, int], ...]
     ) -> _Option:
+        self.work -= 3
         leaving = tuple(sorted(set(victims)))
         return _Option(
             largest=max((self.workers[victim] for victim in leaving), default=0),
@@ -973,6 +1004,7 @@ class _Search:
             rank=rank,
             victims=leaving,
             takes=takes,
+            shared=any(len(self.held[victim]) > 1 for victim in leaving),
         )
 
     def _sets_to_move(
@@ -1019,15 +1051,21 @@ class _Search:
                 for chosen in self._sets_of_servers(kinds, others, cost, moves):
                     if rest == sum(sizes[option.takes[0][0]] for option in chosen):
                         yield self._union([*base, *chosen])
+            if rest >= others * self.topology.largest:
+                continue  # too many workers for one of the servers to be taken in part
+            rests: dict[int, list[_Option]] = {}
             for chosen in self._sets_of_servers(kinds, others - 1, cost, moves):
-                whole = [*base, *chosen]
-                left = rest - sum(sizes[option.takes[0][0]] for option in chosen)
-                for option in self._rest_options(left, job, own, partial_place, whole):
-                    yield self._union([*whole, option])
+                taken = {option.takes[0][0] for option in chosen}
+                left = rest - sum(sizes[place] for place in taken)
+                if left not in rests:
+                    rests[left] = self._rest_options(left, job, own, partial_place, others)
+                for option in rests[left]:
+                    if not taken.intersection(place for place, _ in option.takes):
+                        yield self._union([*base, *chosen, option])
 
     def _kinds_of_servers(
         self, emptied: Mapping[int, _Option], own: Footprint
-    ) -> list[list[_Option]]:
+    ) -> list[tuple[_Option, ...]]:
         """Group the servers that a job could have whole by all that matters to the search."""
         kinds: dict[tuple[int, tuple[_Looks, ...]], list[_Option]] = {}
         for place, option in emptied.items():
@@ -1037,59 +1075,45 @@ class _Search:
                     looks = sorted((0, workers, cost, job) for _, workers, cost, job in looks)
                 kind = (self.topology.sizes[place], tuple(looks))
                 kinds.setdefault(kind, []).append(option)
-        return sorted(sorted(options) for options in kinds.values())
+        order = self._order(self.topology.largest)
+        ordered = [tuple(sorted(options, key=order)) for options in kinds.values()]
+        return sorted(ordered, key=lambda options: order(options[0]))
 
     def _sets_of_servers(
-        self, kinds: Sequence[Sequence[_Option]], count: int, cost: float, moves: int
+        self, kinds: Sequence[tuple[_Option, ...]], count: int, cost: float, moves: int
     ) -> Iterator[tuple[_Option, ...]]:
         """Yield sets of ``count`` servers to empty, the cheapest first as far as that is easy.
 
         Of many servers only the cheapest set is tried.
         """
-        if count <= _COMPARED_SERVERS:
-            limit = self.work - _COMBINATION_WORK
-            yield from self._extended_sets(kinds, count, (), cost, moves, limit)
+        if count > _COMPARED_SERVERS:
+            options = [option for kind in kinds for option in kind]
+            if len(options) >= count:
+                self.cut = True
+                yield tuple(options[:count])
             return
-        options = [option for kind in kinds for option in kind]
-        if len(options) >= count:
-            self.cut = True
-            yield tuple(options[:count])
+        limit = self.work - _COMBINATION_WORK
 
-    def _extended_sets(
-        self,
-        kinds: Sequence[Sequence[_Option]],
-        count: int,
-        chosen: tuple[_Option, ...],
-        cost: float,
-        moves: int,
-        limit: int,
-    ) -> Iterator[tuple[_Option, ...]]:
-        """Extend a set of servers by ``count`` more, as long as it can be better than the best.
+        def extend(
+            start: int, more: int, chosen: tuple[_Option, ...], cost: float, moves: int
+        ) -> Iterator[tuple[_Option, ...]]:
+            if more == 0:
+                yield chosen
+                return
+            for index in range(start, len(kinds)):
+                kind = kinds[index]
+                for taken in range(min(more, len(kind)), 0, -1):
+                    self.work -= 1
+                    if self.work < limit:
+                        self.cut = True
+                        return
+                    # What moves a job away from several servers may be paid for already.
+                    paid = 0 if kind[0].shared else taken
+                    sums = cost + paid * kind[0].cost, moves + paid * kind[0].moves
+                    if sums < self.best_key:
+                        yield from extend(index + 1, more - taken, chosen + kind[:taken], *sums)
 
-        ``cost`` and ``moves`` are those of the set and of what has been decided before.
-        """
-        if count == 0:
-            yield chosen
-        for index, kind in enumerate(kinds):
-            for taken in range(min(count, len(kind)), 0, -1):
-                self.work -= 1
-                if self.work < limit:
-                    self.cut = True
-                    return
-                # A job on two of the servers moves once; then the sums are upper bounds.
-                more_cost, more_moves = cost, moves
-                if not any(len(self.held[v]) > 1 for option in kind for v in option.victims):
-                    more_cost += taken * kind[0].cost
-                    more_moves += taken * kind[0].moves
-                if (more_cost, more_moves) < self.best_key:
-                    yield from self._extended_sets(
-                        kinds[index + 1 :],
-                        count - taken,
-                        (*chosen, *kind[:taken]),
-                        more_cost,
-                        more_moves,
-                        limit,
-                    )
+        yield from extend(0, count, (), cost, moves)
 
     def _emptied_servers(self, job: str, own: Footprint) -> dict[int, _Option]:
         """Find the servers that a job could have whole, and who would have to leave them."""
@@ -1108,35 +1132,36 @@ class _Search:
                 covered |= self._gain(other, place)
             if covered == full[place]:
                 takes = ((place, full[place] & ~mine),)
-                emptied[place] = self._option(size, -idle_in_rack[rack_of[place]], jobs, takes)
+                emptied[place] = self._option(-idle_in_rack[rack_of[place]], jobs, takes)
         self.work -= len(free)
         return emptied
 
     def _rest_options(
-        self, left: int, job: str, own: Footprint, partial_place: int | None, whole: list[_Option]
+        self, left: int, job: str, own: Footprint, partial_place: int | None, alike: int
     ) -> list[_Option]:
-        """List the places for the part of a large job that takes no whole server."""
+        """List the places for the part of a large job that takes no whole server.
+
+        Of servers that look the same ``alike`` are listed: others may be taken whole.
+        """
         sizes = self.topology.sizes
         if not 0 < left <= self.topology.largest:
             return []
         if partial_place is None:
-            excluded = sum(1 << place for place in {o.takes[0][0] for o in whole} | own.keys())
-            options = self._on_one_server(left, "", {}, excluded)
-            return sorted(o for o in options if left < sizes[o.takes[0][0]])
+            options = self._on_any_server(left, own, alike)
+            return [option for option in options if left < sizes[option.takes[0][0]]]
         held = own[partial_place].bit_count()
         if left == held:
             lies_well = not self.planner.aligned or fits_one_block(own[partial_place])
             return [_Option()] if lies_well else []
         if not held < left < sizes[partial_place]:
             return []
-        return list(self._on_server(partial_place, left, job).options)
+        return sorted(self._on_server(partial_place, left, job).options, key=self._order(left))
 
     def _union(self, options: Sequence[_Option]) -> _Option:
         """Join the parts of a place on several servers; who leaves two of them counts once."""
         victims = [victim for option in options for victim in option.victims]
         takes = tuple(take for option in options for take in option.takes)
-        joined = self._option(1, sum(option.rank for option in options), victims, takes)
-        return joined._replace(desperate=any(option.desperate for option in options))
+        return self._option(sum(option.rank for option in options), victims, takes)
 
 
 def _smallest_sets(

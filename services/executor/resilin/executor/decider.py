@@ -6,7 +6,7 @@ agents, a simulated cluster) reports what happened, perhaps late, twice or out o
 
     placed generation g  --instruction-->  workers
     GenerationSwitched g     once, if g is above the last that trained
-    WorkersReleased g        only GPUs that generation g took away and that are still held
+    WorkersReleased g        only GPUs that were taken away by g, or before, and are held
     WorkerLost g             once a generation
     JobCompleted, JobFailed  once, while the job is live
     ProgressReported g       while g trains, and if it tells of more than the last one
@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from resilin.cell import gpu_sets
 from resilin.cell.state import CellState, evolve_cell
 from resilin.contracts import events as ev
 from resilin.contracts.record import LogEntry
@@ -135,14 +134,8 @@ def _workers_released(cell: CellState, report: ev.WorkersReleased) -> ev.Event |
     job = cell.jobs.get(report.job_id)
     if job is None:
         return None
-    true_of: dict[str, list[int]] = {}
-    for server, index in gpu_sets.each(report.gpus):
-        if job.leaving.get(f"{server}/{index}") == report.generation:
-            true_of.setdefault(server, []).append(index)
-    if not true_of:
-        return None
-    gpus = {server: tuple(indexes) for server, indexes in true_of.items()}
-    return report.model_copy(update={"gpus": gpus})
+    gpus = job.released_by(report)
+    return report.model_copy(update={"gpus": gpus}) if gpus else None
 
 
 def _worker_lost(cell: CellState, report: ev.WorkerLost) -> ev.Event | None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from resilin.cell import gpu_sets
 from resilin.cell.state import CellState, JobState, evolve_cell
 from resilin.cell.view import job_view, stop_seconds
 from resilin.contracts import events as ev
@@ -92,8 +92,10 @@ def _placements(cell: CellState, virtual_cluster: str, requests: dict[str, int])
         for server in cell.servers.values()
         if server.virtual_cluster == virtual_cluster and server.works
     ]
-    topology = Topology.from_servers(
-        (server.server.server_id, server.server.gpus, server.server.rack) for server in servers
+    topology = _topology(
+        tuple(
+            (server.server.server_id, server.server.gpus, server.server.rack) for server in servers
+        )
     )
     cordoned = [
         Gpu(server.server.server_id, index)
@@ -101,7 +103,7 @@ def _placements(cell: CellState, virtual_cluster: str, requests: dict[str, int])
         if server.cordoned
         for index in range(server.server.gpus)
     ]
-    staying = frozenset(server.server.server_id for server in servers)
+    staying = topology.position
     jobs = [
         job
         for job in cell.jobs.values()
@@ -109,7 +111,10 @@ def _placements(cell: CellState, virtual_cluster: str, requests: dict[str, int])
     ]
     occupancy = {
         job.job_id: [
-            Gpu(server, index) for server, index in gpu_sets.each(job.placed) if server in staying
+            (server, index)
+            for server, indexes in job.placed.items()
+            if server in staying
+            for index in indexes
         ]
         for job in jobs
     }
@@ -122,6 +127,12 @@ def _placements(cell: CellState, virtual_cluster: str, requests: dict[str, int])
         search_limit=SEARCH_LIMIT,
     )
     return _free_in_fact(cell, plan)
+
+
+@lru_cache(maxsize=64)
+def _topology(servers: tuple[tuple[str, int, str], ...]) -> Topology:
+    """Build the tree of a virtual cluster; it changes only when its servers do."""
+    return Topology.from_servers(servers)
 
 
 def _move_cost(cell: CellState, job: JobState, requests: dict[str, int]) -> float | None:
@@ -145,13 +156,17 @@ def _move_cost(cell: CellState, job: JobState, requests: dict[str, int]) -> floa
 
 def _free_in_fact(cell: CellState, plan: PlacementPlan) -> list[ev.Event]:
     """Return the part of a plan that can be done now: nobody else is on the GPUs."""
-    holder = {gpu: job.job_id for job in cell.jobs.values() for gpu in gpu_sets.each(job.held)}
+    wanted = {gpu.server for placed in (*plan.migrated, *plan.placed) for gpu in placed.gpus}
+    holder = {
+        (server, index): job.job_id
+        for job in cell.jobs.values()
+        for server, indexes in job.held.items()
+        if server in wanted
+        for index in indexes
+    }
 
     def ready(placed: PlacedJob) -> bool:
-        return all(
-            holder.get((gpu.server, gpu.index), placed.job_id) == placed.job_id
-            for gpu in placed.gpus
-        )
+        return all(holder.get(gpu, placed.job_id) == placed.job_id for gpu in placed.gpus)
 
     steps: list[ev.Event] = [
         ev.JobSuspended(job_id=job_id, generation=cell.jobs[job_id].generation + 1)

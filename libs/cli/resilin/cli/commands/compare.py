@@ -15,7 +15,7 @@ from resilin.cli.logs import new_log, output_folder
 from resilin.cli.output import OutputFormat, Table, emit, example, note, output_option
 from resilin.cli.runs import run
 from resilin.cli.tables import summary_table
-from resilin.cli.workload import FOLDER, POLICY_NAMES, Workload, cell_options, workload_options
+from resilin.cli.workload import PATH, POLICY_NAMES, Workload, cell_options, workload_options
 from resilin.eventlog.memory import MemoryLog
 from resilin.report.summary import summarize
 
@@ -37,7 +37,7 @@ PAGE_NAME = "comparison.html"
     default=POLICY_NAMES,
     help="A policy to run; give it once for each.  [default: all]",
 )
-@click.option("--out", type=FOLDER, help=f"Folder for {PAGE_NAME} and a log of each run.")
+@click.option("--out", type=PATH, help=f"Folder for {PAGE_NAME} and a log of each run.")
 @click.option("--force", is_flag=True, help="Replace the logs that the folder holds.")
 @output_option
 def command(

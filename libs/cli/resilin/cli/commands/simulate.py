@@ -24,7 +24,7 @@ from resilin.cli.output import (
 from resilin.cli.runs import cost_figures, run
 from resilin.cli.tables import summary_table
 from resilin.cli.workload import (
-    FOLDER,
+    PATH,
     POLICY_NAMES,
     Workload,
     cell_options,
@@ -53,7 +53,7 @@ __all__ = ["command"]
     show_default=True,
     help="Allocation policy.",
 )
-@click.option("--out", type=FOLDER, help="Folder for the log, summary, report page and plots.")
+@click.option("--out", type=PATH, help="Folder for the log, summary, report page and plots.")
 @click.option("--force", is_flag=True, help="Replace the log that the folder holds.")
 @output_option
 def command(

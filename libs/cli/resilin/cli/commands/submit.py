@@ -28,7 +28,7 @@ from resilin.cli.output import (
     output_option,
     time_text,
 )
-from resilin.cli.workload import FILE, POLICY_NAMES, CellOptions, cell_options
+from resilin.cli.workload import PATH, POLICY_NAMES, CellOptions, cell_options
 from resilin.contracts import events as ev
 from resilin.eventlog.memory import MemoryLog
 from resilin.kernel.host import Folded
@@ -55,10 +55,10 @@ A minimal job file:
 
 @click.command("submit", epilog=_EPILOG)
 @click.option(
-    "-f", "--file", "job_file", type=FILE, required=True, help="Job file, YAML or JSON; - is stdin."
+    "-f", "--file", "job_file", type=PATH, required=True, help="Job file, YAML or JSON; - is stdin."
 )
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Ask only; submit nothing.")
-@click.option("--log", "log_file", type=FILE, help="Ask the cell of this log.")
+@click.option("--log", "log_file", type=PATH, help="Ask the cell of this log.")
 @click.option(
     "--at",
     "moment",
