@@ -243,6 +243,13 @@ BREAKING = [
         "CurvesImported.curves[]: its type was object, is string",
     ),
     (change_field("CurvesImported", "curve_source", default="model"), "its default was 'imported'"),
+    (change_field("CellConfiguration", "virtualClusters", default=[]), "its default was [{"),
+    (
+        lambda definitions: definitions["CellConfiguration"]["properties"]["virtualClusters"][
+            "default"
+        ][0].update(policy="fifo"),
+        "configuration.virtualClusters: its default was",
+    ),
     (mark("JobAdmitted", "x-writer", "allocator"), "JobAdmitted: x-writer was admission"),
     (mark("JobAdmitted", "x-nature", "fact"), "JobAdmitted: x-nature was decision, is fact"),
     (
@@ -268,17 +275,10 @@ ADDITIVE: dict[str, Change] = {
     "a field": replace_field("NodeLost", "reason", {"type": "string", "default": ""}),
     "a field of a value": replace_field("Server", "zone", {"type": "string", "default": ""}),
     "null": replace_field("ClockTicked", "due_seconds", NUMBER_OR_NULL | {"default": 0.0}),
-    "an enum value": change_definition(
-        "RejectionReason",
-        enum=[
-            "Tired",
-            "DeadlineUnreachable",
-            "CapacityPromised",
-            "QuotaExceeded",
-            "CurveUnknown",
-            "NoSuchVirtualCluster",
-        ],
-    ),
+    "an enum value": lambda definitions: definitions["RejectionReason"]["enum"].insert(0, "Tired"),
+    "a field of a default": lambda definitions: definitions["CellConfiguration"]["properties"][
+        "virtualClusters"
+    ]["default"][0].update(colour="red"),
     "fractions": change_field("JobSuspended", "generation", type="number"),
     "a wider bound": together(
         change_field("JobSuspended", "generation", minimum=0),

@@ -261,6 +261,18 @@ def test_time_never_goes_back() -> None:
     assert decision.timestamp == 50.0
 
 
+def test_time_does_not_follow_a_clock_that_is_behind() -> None:
+    log = MemoryLog()
+    host = a_leader(log)
+    append(host, log, host.facts([added(0, 9)], 50.0))
+    log.append(claim_of(1, service="other"))
+    log.append(record_of(service="other", basis=2, timestamp=10.0))
+    assert fold_all(host, log) == [True, True, True]
+    decision = host.poll(20.0)
+    assert decision is not None
+    assert decision.timestamp == 50.0
+
+
 def test_a_record_that_does_not_count_has_no_say_in_what_time_it_is() -> None:
     log = MemoryLog()
     host = a_leader(log)

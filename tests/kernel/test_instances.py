@@ -65,28 +65,29 @@ class Observer:
         self.fences.append(copy.deepcopy(self.fence))
 
     def _check(self, entry: LogEntry) -> None:
+        """Hold a record of the service that counts against the rules of the log."""
         record = entry.record
+        if record.service != Counter.service:
+            return
         assert record.basis < entry.offset
-        own = [
-            offset
-            for offset, counted in enumerate(self.counted)
-            if counted and self.records[offset].service == record.service
+        counting = [
+            (offset, earlier)
+            for offset, (earlier, counted) in enumerate(
+                zip(self.records, self.counted, strict=True)
+            )
+            if counted
         ]
-        if record.nature != "claim":
-            assert not [offset for offset in own if offset > record.basis], "not quiescent"
+        known = [earlier.timestamp for offset, earlier in counting if offset <= record.basis]
+        assert record.timestamp >= max(known, default=record.timestamp)
+        if record.nature == "claim":
+            return
+        missed = [earlier for offset, earlier in counting if offset > record.basis]
+        assert Counter.service not in [earlier.service for earlier in missed], "not quiescent"
         if record.nature == "decision":
             assert record.events == tuple(Counter().decide(self.state_at(record.basis)))
         for event in record.events:
             if isinstance(event, Added):
                 assert event.number == self.states[-1].taken, "taken twice or skipped"
-        known = [
-            earlier.timestamp
-            for earlier, counted in zip(
-                self.records[: record.basis + 1], self.counted, strict=False
-            )
-            if counted
-        ]
-        assert record.timestamp >= max(known, default=record.timestamp)
 
 
 class Instances(RuleBasedStateMachine):
@@ -114,12 +115,11 @@ class Instances(RuleBasedStateMachine):
 
     # --- the world -----------------------------------------------------------------------
 
-    @rule(seconds=st.sampled_from([0.0, 1.0, 20.0]))
-    def another_service_appends(self, seconds: float) -> None:
+    @rule(seconds=st.sampled_from([0.0, 1.0, 20.0]), behind_seconds=st.sampled_from([0.0, 9.0]))
+    def another_service_appends(self, seconds: float, behind_seconds: float) -> None:
         self.now_seconds += seconds
-        self.append(
-            record_of(service="other", basis=self.log.end_offset(), timestamp=self.now_seconds)
-        )
+        its_clock = self.now_seconds - behind_seconds
+        self.append(record_of(service="other", basis=self.log.end_offset(), timestamp=its_clock))
 
     @precondition(lambda self: self.undelivered)
     @rule(number=st.integers(0, 5))
@@ -239,6 +239,30 @@ class Instances(RuleBasedStateMachine):
                 self.take_input(number)
         if not offers:
             self.deliver_offered(instance, 1, told=True)
+
+    @rule(number=st.integers(0, 3), first=st.booleans())
+    def two_claim_at_once(self, number: int, first: bool) -> None:
+        """Two instances claim what both believe to be the next epoch."""
+        rivals = [self.pick(number), self.pick(number + 1)]
+        for rival in rivals:
+            self.deliver_offered(rival, 1, told=True)
+        for rival in rivals:
+            self.fold_some(rival, 1_000)
+        for rival in rivals[: len({rival.name for rival in rivals})]:
+            rival.offered = rival.host.claim(self.now_seconds)
+        for rival in rivals if first else reversed(rivals):
+            self.deliver_offered(rival, 1, told=True)
+
+    @rule(number=st.integers(0, 3))
+    def lag(self, number: int) -> None:
+        """Fold another service's record, and not yet the own one behind it."""
+        instance = self.pick(number)
+        self.fold_some(instance, 1_000)
+        self.another_service_appends(seconds=0.0, behind_seconds=0.0)
+        self.deliver_offered(instance, 1, told=True)
+        self.fold_some(instance, 1)
+        self.decide(number)
+        self.take_input(number)
 
     # --- what always holds ---------------------------------------------------------------
 

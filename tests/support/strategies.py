@@ -46,14 +46,15 @@ gpu_sets_of = st.dictionaries(
 _plans = st.lists(st.tuples(_moments, _moments, _sizes), max_size=3).map(tuple)
 _plans_of_jobs = st.dictionaries(_jobs, _plans, max_size=2)
 
+# Not the models themselves: their signatures have the camelCase names that users write.
 _curves = st.builds(
-    Curve,
+    lambda **fields: Curve(**fields),
     model=_models,
     global_batch=st.just(BATCH),
     iterations_per_second=st.dictionaries(_sizes, _rates, min_size=1),
 )
 _virtual_clusters = st.builds(
-    VirtualCluster,
+    lambda **fields: VirtualCluster(**fields),
     name=_clusters,
     kind=st.sampled_from(["training", "inference"]),
     policy=st.sampled_from(["elasticflow", "edf", "fifo"]),
@@ -61,11 +62,13 @@ _virtual_clusters = st.builds(
     quotas=st.just({}) | st.just({"default": Quota(live_jobs=1, gpu_seconds=100.0)}),
 )
 _configurations = st.builds(
-    CellConfiguration,
+    lambda **fields: CellConfiguration(**fields),
     virtual_clusters=st.lists(_virtual_clusters, max_size=2, unique_by=lambda it: it.name).map(
         tuple
     ),
-    stop_cost=st.builds(StopCost, fixed_seconds=_seconds, per_doubling_seconds=_seconds),
+    stop_cost=st.builds(
+        lambda **fields: StopCost(**fields), fixed_seconds=_seconds, per_doubling_seconds=_seconds
+    ),
     promise_margin_seconds=_seconds,
 )
 _specifications = st.builds(
@@ -100,7 +103,10 @@ _facts_from_commands = [
     _from_command(
         ev.ServerAdded,
         server=st.builds(
-            Server, server_id=_servers, gpus=st.integers(1, 8), virtual_cluster=_clusters
+            lambda **fields: Server(**fields),
+            server_id=_servers,
+            gpus=st.integers(1, 8),
+            virtual_cluster=_clusters,
         ),
     ),
     _from_command(ev.ServerRemoved, server_id=_servers),

@@ -98,8 +98,10 @@ class _Comparison:
 
     def narrowed(self, old: Schema, new: Schema, path: str) -> Iterator[str]:
         """Yield where ``new`` refuses what ``old`` accepts, or reads it differently."""
-        if "default" in old and old["default"] != new.get("default") and not _is_version(path):
-            yield f"{path}: its default was {old['default']!r}, is {new.get('default')!r}"
+        if "default" in old and not path.endswith(".version"):
+            was, now = old["default"], new.get("default")
+            if not _still_says(was, now):
+                yield f"{path}: its default was {was!r}, is {now!r}"
         old, new = _resolved(old, self._released), _resolved(new, self._current)
         if (id(old), id(new)) in self._compared:
             return
@@ -157,8 +159,13 @@ class _Comparison:
             yield f"{path}: {key} is now restricted"
 
 
-def _is_version(path: str) -> bool:
-    return path.endswith(".version")
+def _still_says(old: object, new: object) -> bool:
+    """Whether a default is what it was, but for fields that its object gained."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return all(name in new and _still_says(value, new[name]) for name, value in old.items())
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return all(_still_says(*pair) for pair in zip(old, new, strict=True))
+    return old == new
 
 
 def _resolved(schema: Schema, document: Schema) -> Schema:

@@ -62,8 +62,8 @@ RoomWithin = Literal["server", "block"]
 DEFAULT_SEARCH_LIMIT = 10_000
 _CANDIDATE_SERVERS = 64  # servers to make room on that one step of the search compares
 _CANDIDATE_SETS = 64  # sets of jobs to move away from one server that it compares
-_COMPARED_SERVERS = 8  # up to so many servers to be emptied it compares sets of them
-_COMBINATION_WORK = 10_000  # steps after which it compares no more of these
+_COMPARED_SERVERS = 8  # sets of servers to be emptied are compared up to this many servers
+_COMBINATION_WORK = 10_000  # steps after which no more of these sets are compared
 
 
 class ChangeKind(StrEnum):
@@ -94,7 +94,8 @@ class PlacedJob:
         gpus: Its GPUs from now on, sorted.
         previous: Its GPUs so far, sorted; empty for a start.
         locality: The topology level that spans ``gpus``.
-        moved: It leaves GPUs other than by shrinking: its migration cost has been counted.
+        moved: It leaves GPUs other than by shrinking, so its migration cost is counted. A
+            job that shrinks or grows can be moved to make room like any other.
         waits_for: Jobs of this plan that hold some of ``gpus`` in fact and have to release
             them first; sorted.
     """
@@ -178,7 +179,7 @@ def plan_placement(
             servers than it must. ``block``: besides, that a job smaller than a server lies
             in one aligned block of it (as ElasticFlow does; it moves more jobs).
         search_limit: Steps of the search for the cheapest moves, each about a microsecond.
-            A first answer is always completed.
+            Where the module's argument holds, a first answer is completed in any case.
 
     Returns:
         The plan. Equal arguments give equal plans.
@@ -285,6 +286,7 @@ class _Planner:
         return f"{what} is held twice"
 
     def plan(self, requests: Mapping[str, int], search_limit: int) -> PlacementPlan:
+        """Decide on all requests."""
         suspended = []
         wanted = {}
         for job, workers in requests.items():
@@ -682,14 +684,21 @@ class _Search:
             if the first is a job that grows: let it give up its GPUs, as one more option
 
     In any answer each job lies somewhere, so an unlimited search sees every answer that
-    moves no job needlessly. It is cut in three ways that lose none: servers that look the
-    same are tried once; of jobs that look the same the cheapest move first; and where all
-    sizes are powers of two (``orderly``), nobody makes room for a smaller or equal job, and
-    idle GPUs are used where there are any. The last two hold because only the number of
-    free blocks of each size then matters: moving a larger job gains no block that it does
-    not use up again. Beyond that the work is bounded: a step compares a bounded number of
-    servers (those with most idle GPUs) and of sets on each, and after ``limit`` steps the
-    best answer so far is taken.
+    moves no job needlessly. It leaves out only what cannot be better:
+
+    - Servers that look the same are tried once, and of jobs that look the same the one that
+      is cheapest to move leaves first.
+    - In an ``orderly`` cluster (all sizes powers of two, all that may move compact) idle GPUs
+      are used wherever there are any, and nobody makes room for a job that is no larger.
+      For all that is still to be placed is no larger than the job of size m whose turn it
+      is. Wherever an answer puts that job, it can change places with what the answer puts
+      on m idle GPUs, as that is made of powers of two up to m; and in the same way a job of
+      m or more that moved could have stayed. Only a job that grows beside what it has is
+      tied to a server, so neither is done on the servers of jobs that are still to grow.
+
+    Beyond that the work is bounded: a step compares a bounded number of servers (those that
+    lack the fewest GPUs) and of sets on each, and after ``limit`` steps the best answer so
+    far is taken.
     """
 
     def __init__(self, planner: _Planner, items: Sequence[_Item], limit: int) -> None:
@@ -950,13 +959,27 @@ class _Search:
         free, residents = self.pool.free[place], self.residents[place]
         if offer is not None and offer.free == free and offer.residents is residents:
             return offer
-        self.work -= 30
-        jobs = [other for other in residents if other != job]
-        if smaller_only:
-            jobs = [other for other in jobs if self.workers[other] < workers]
-        size = self.topology.sizes[place]
+        jobs = [
+            other
+            for other in residents
+            if other != job and not (smaller_only and self.workers[other] >= workers)
+        ]
         own = self.held[job][place] if job else 0
+        signature: _Signature = (self.topology.sizes[place], free, self.fixed[place], ())
         options: list[_Option] = []
+        if (free | own).bit_count() + sum(self.workers[other] for other in jobs) >= workers:
+            self.work -= 30
+            looks = tuple(sorted(self._looks(place, residents)))
+            signature = (*signature[:3], looks)
+            options = list(self._options_on_server(place, workers, own, jobs))
+        offers[place] = _Offer(free, residents, signature, tuple(options))
+        return offers[place]
+
+    def _options_on_server(
+        self, place: int, workers: int, own: int, jobs: Sequence[str]
+    ) -> Iterator[_Option]:
+        """Yield the ways to place a job beside ``own`` on a server that ``jobs`` may leave."""
+        free, size = self.pool.free[place], self.topology.sizes[place]
         for region in self._regions(size, workers, own):
             short = workers - ((free | own) & region).bit_count()
             for victims in self._sets_to_move(place, jobs, region, short):
@@ -966,10 +989,7 @@ class _Search:
                 rank, mask = choose_gpus(
                     freed, freed & region, own, size, workers - own.bit_count()
                 )
-                options.append(self._option(rank, victims, ((place, mask),)))
-        signature = (size, free, self.fixed[place], tuple(sorted(self._looks(place, residents))))
-        offers[place] = _Offer(free, residents, signature, tuple(options))
-        return offers[place]
+                yield self._option(rank, victims, ((place, mask),))
 
     def _regions(self, size: int, workers: int, own: int) -> list[int]:
         """List the parts of a server that a job of that many workers may lie in."""

@@ -96,6 +96,7 @@ class _Workers:
     since: float = 0.0
     trains: bool = False
     checkpoint: float = 0.0
+    completed: bool = False
 
 
 @dataclass(slots=True)
@@ -213,22 +214,20 @@ class SimulatedCluster:
         job_id = instruction.job_id
         workers = self._jobs.get(job_id)
         if workers is None:
-            if instruction.ended:
-                return
             workers = self._jobs[job_id] = _Workers(self._truth.total_iterations(job_id))
         if instruction.ended:
-            self._stop_ended(job_id, workers, now_seconds)
+            self._settle(workers, now_seconds)
+            workers.generation = instruction.generation
+            del self._jobs[job_id]
+            self._release(job_id, workers, instruction.leaving, now_seconds)
             return
-        if instruction.generation <= workers.generation:
+        if instruction.generation <= workers.generation or workers.completed:
             return
         self._settle(workers, now_seconds)
         workers.checkpoint = workers.done
-        leaving = gpu_sets.minus(workers.gpus, instruction.gpus)
         workers.generation = instruction.generation
         workers.gpus = instruction.gpus
-        if leaving:
-            report = self._released(job_id, workers, leaving)
-            self._at(now_seconds, lambda _: iter((report,)))
+        self._release(job_id, workers, instruction.leaving, now_seconds)
         if not all(self._nodes[server].up for server in instruction.gpus):
             # Placed before the loss was known: what was to run there is lost at once.
             lost = tuple(self._lost(job_id, workers, "a node was down already"))
@@ -239,11 +238,10 @@ class SimulatedCluster:
             generation = instruction.generation
             self._at(now_seconds + stop, lambda now: self._switch(job_id, generation, stop, now))
 
-    def _stop_ended(self, job_id: str, workers: _Workers, now_seconds: float) -> None:
-        self._settle(workers, now_seconds)
-        del self._jobs[job_id]
-        if workers.gpus:
-            report = self._released(job_id, workers, workers.gpus)
+    def _release(self, job_id: str, workers: _Workers, gpus: GpuSet, now_seconds: float) -> None:
+        """Have the release of GPUs reported, if there are any to release."""
+        if gpus:
+            report = self._released(job_id, workers, gpus)
             self._at(now_seconds, lambda _: iter((report,)))
 
     def _released(self, job_id: str, workers: _Workers, gpus: GpuSet) -> ev.WorkersReleased:
@@ -320,6 +318,7 @@ class SimulatedCluster:
             return
         self._settle(workers, now_seconds)
         workers.done = workers.total_iterations
-        del self._jobs[job_id]
+        workers.completed = True
         yield ev.JobCompleted(job_id=job_id, generation=generation, iterations_done=workers.done)
         yield self._released(job_id, workers, workers.gpus)
+        workers.gpus = {}

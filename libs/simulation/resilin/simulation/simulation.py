@@ -40,7 +40,14 @@ from resilin.stability_detector.decider import StabilityDetectorDecider
 
 __all__ = ["Chaos", "Instance", "Simulation", "TimedCommand", "deciders"]
 
-_STEERS_WORKERS = (ev.JobPlaced, ev.JobMigrated, ev.JobSuspended, ev.JobCancelled)
+_STEERS_WORKERS = (
+    ev.JobPlaced,
+    ev.JobMigrated,
+    ev.JobSuspended,
+    ev.JobCancelled,
+    ev.JobCompleted,
+    ev.JobFailed,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from resilin.cell.state import CellState, evolve_cell
+from resilin.cell.state import CellState, JobState, evolve_cell
 from resilin.contracts import events as ev
 from resilin.contracts.record import LogEntry
 from resilin.contracts.values import GpuSet
@@ -45,12 +45,15 @@ class Instruction:
         job_id: The job.
         generation: The generation to run; a later one replaces an earlier one.
         gpus: Its GPUs; empty to stop every worker and keep the progress.
+        leaving: GPUs that the log waits for: once none of the job's workers is there (even
+            if none ever was), they are to be reported as released.
         ended: Whether the job is over, so that nothing need be kept.
     """
 
     job_id: str
     generation: int
     gpus: GpuSet
+    leaving: GpuSet
     ended: bool
 
 
@@ -61,10 +64,18 @@ def instructions(state: ExecutorState, job_ids: Iterable[str] | None = None) -> 
     """
     jobs = state.cell.jobs
     return [
-        Instruction(job.job_id, job.generation, job.placed, job.phase.terminal)
+        Instruction(job.job_id, job.generation, job.placed, _leaving(job), job.phase.terminal)
         for job_id in (jobs if job_ids is None else job_ids)
         if (job := jobs.get(job_id)) is not None and job.generation > 0
     ]
+
+
+def _leaving(job: JobState) -> GpuSet:
+    left = {
+        server: tuple(index for index in indexes if f"{server}/{index}" in job.leaving)
+        for server, indexes in job.held.items()
+    }
+    return {server: indexes for server, indexes in left.items() if indexes}
 
 
 class ExecutorDecider:

@@ -1,0 +1,1 @@
+"""Benchmarks: what Resilin's work costs, in CPU seconds of fresh processes."""
