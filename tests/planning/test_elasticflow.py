@@ -453,7 +453,7 @@ def test_later_deadlines_are_rarely_refused_where_an_earlier_one_is_accepted(mak
     """Monotone but for the order of deadlines in the refilled plans.
 
     A later deadline puts the candidate behind others in that order, and forward filling may
-    then find no way: 3 of 2,322 pairs of neighbours when this was written.
+    then find no way: 2 of 2,580 pairs of neighbours when this was written.
     """
     kinds = [CONCAVE, LINEAR, COARSE]
     pairs = refused_later = 0
@@ -467,8 +467,7 @@ def test_later_deadlines_are_rarely_refused_where_an_earlier_one_is_accepted(mak
         taken = [accepts(view, candidate, half / 2) for half in range(1, 45)]
         pairs += len(taken) - 1
         refused_later += sum(a and not b for a, b in itertools.pairwise(taken))
-    print("MONO", refused_later, pairs)
-    assert refused_later <= 0.01 * pairs
+    assert refused_later <= 0.002 * pairs
 
 
 def test_a_size_that_never_fits_has_no_counter_offer(make) -> None:

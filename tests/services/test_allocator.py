@@ -21,6 +21,7 @@ from tests.support.events import (
     server_added,
     server_removed,
     submitted,
+    suspended,
     switched,
     worker_lost,
 )
@@ -319,6 +320,16 @@ def test_a_generation_that_comes_too_late_is_answered() -> None:
     settled(log)
     log.at(15.0).given(switched("a", 1, 2))
     assert len(plans(log)) == 1
+
+
+def test_workers_that_leave_tell_how_far_the_job_is_too() -> None:
+    log = running().given(planned({"a": 0}, plans={"a": [(20.0, 50.0, 2)]}), suspended("a", 2))
+    settled(log)
+    log.given(released("a", 2, {"s1": (0,)}, done=40.0))
+    assert decided(log, ALLOCATOR) == []
+    log.given(released("a", 2, {"s1": (1,)}, done=30.0))
+    (plan,) = plans(log)
+    assert plan.plans["a"][-1][1] <= 60.0
 
 
 def test_jobs_without_a_promise_cannot_fall_behind() -> None:

@@ -6,7 +6,8 @@ nothing but the log. Numbers are those of docs/invariants.md:
 1. No GPU belongs to two jobs.
 2. Every submitted job ends in exactly one terminal event, or is live.
 3. A promised job meets its deadline, unless the cell lost more than its promise allows
-   for: throughput below its curve, a worker's unsaved work, or more than the reserve.
+   for: throughput below its curve, a worker's unsaved work, or more than the reserve; or
+   its operators changed the settings or curves that the promise was made under.
 4. A promised job's plan, followed from where the job is, keeps its promise.
 5. Progress never goes backwards, except to a checkpoint when a worker was lost.
 9. Every event is written by its own service, as the fact or decision that it is.
@@ -23,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from resilin.cell import gpu_sets
-from resilin.cell.state import CellState, Phase, evolve_cell
+from resilin.cell.state import CellState, Phase, curve_key, evolve_cell
 from resilin.cell.view import cluster_view
 from resilin.contracts import events as ev
 from resilin.contracts.record import LogEntry
@@ -191,8 +192,9 @@ class InvariantChecker:
             return
         settings = self._cell.configuration.virtual_cluster(lost.virtual_cluster)
         reserve = 0 if settings is None else settings.reserve_servers
+        # A cordoned server uses up the reserve, too: promises count on none of its GPUs.
         down = sum(
-            not server.joined and not server.removed
+            not server.usable and not server.removed
             for server in self._cell.servers.values()
             if server.virtual_cluster == lost.virtual_cluster and server is not lost
         )
@@ -202,6 +204,20 @@ class InvariantChecker:
     def _capacity_lost(self, event: ev.Event) -> None:  # noqa: ARG002 (the table's signature)
         for job_id in self._cell.jobs:
             self._excused.setdefault(job_id, "capacity was lost")
+
+    def _settings_changed(self, event: ev.CellConfigured) -> None:
+        if event.configuration != self._cell.configuration:
+            for job_id in self._cell.jobs:
+                self._excused.setdefault(job_id, "the cell's settings changed")
+
+    def _curves_changed(self, event: ev.CurvesImported) -> None:
+        for curve in event.curves:
+            key = curve_key(curve.model, curve.global_batch)
+            rates = curve.iterations_per_second
+            known = self._cell.curves.get(key, {})
+            if any(rates.get(count, 0.0) < rate for count, rate in known.items()):
+                for job_id in self._cell.jobs:
+                    self._excused.setdefault(job_id, f"curve {key} became slower")
 
     def _placed(self, event: ev.JobPlaced | ev.JobMigrated) -> None:
         job = self._cell.jobs.get(event.job_id)
@@ -271,6 +287,8 @@ _CHECKS: dict[type, Callable[..., None]] = {
     ev.NodeLost: InvariantChecker._node_lost,  # noqa: SLF001 (this class's own table)
     ev.ServerRemoved: InvariantChecker._capacity_lost,  # noqa: SLF001 (this class's own table)
     ev.ServerCordoned: InvariantChecker._capacity_lost,  # noqa: SLF001 (this class's own table)
+    ev.CellConfigured: InvariantChecker._settings_changed,  # noqa: SLF001 (this class's own table)
+    ev.CurvesImported: InvariantChecker._curves_changed,  # noqa: SLF001 (this class's own table)
     ev.JobPlaced: InvariantChecker._placed,  # noqa: SLF001 (this class's own table)
     ev.JobMigrated: InvariantChecker._placed,  # noqa: SLF001 (this class's own table)
 }

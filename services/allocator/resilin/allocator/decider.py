@@ -44,7 +44,7 @@ _TRIGGERS = (
 )
 
 # What tells how far a job is; plans stand unless it has fallen behind its own.
-_PROGRESS = (ev.GenerationSwitched, ev.ProgressReported)
+_PROGRESS = (ev.GenerationSwitched, ev.ProgressReported, ev.WorkersReleased)
 
 
 @dataclass(slots=True)

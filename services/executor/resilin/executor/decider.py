@@ -123,8 +123,9 @@ def _node_lost(cell: CellState, report: ev.NodeLost) -> ev.Event | None:
 
 def _workers_ready(cell: CellState, report: ev.WorkersReady) -> ev.Event | None:
     job = cell.jobs.get(report.job_id)
-    awaited = job is not None and job.live and job.switched_generation < report.generation
-    return report if awaited else None
+    if job is None or not job.live:
+        return None
+    return report if job.switched_generation < report.generation == job.generation else None
 
 
 def _generation_switched(cell: CellState, report: ev.GenerationSwitched) -> ev.Event | None:
