@@ -320,7 +320,7 @@ def test_no_bytes_raise_another_error(payload: bytes) -> None:
     decodes_or_is_corrupt(payload)
 
 
-@settings(max_examples=250, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(records, st.data())
 def test_no_damage_to_a_records_bytes_raises_another_error(record: Record, data: Any) -> None:
     payload = bytearray(encode_record(record))
@@ -333,7 +333,7 @@ def test_no_damage_to_a_records_bytes_raises_another_error(record: Record, data:
     decodes_or_is_corrupt(bytes(payload))
 
 
-@settings(max_examples=250, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(records, plain_values, st.data())
 def test_no_value_in_a_wrong_place_raises_another_error(
     record: Record, value: object, data: Any

@@ -36,6 +36,7 @@ class Instance:
 
     name: str
     host: ServiceHost[CounterState]
+    clock_behind_seconds: float
     offered: Record | None = None
 
 
@@ -110,6 +111,9 @@ class Instances(RuleBasedStateMachine):
         self.observer.observe(LogEntry(offset, record))
         return offset
 
+    def clock(self, instance: Instance) -> float:
+        return self.now_seconds - instance.clock_behind_seconds
+
     def pick(self, number: int) -> Instance:
         return self.instances[number % len(self.instances)]
 
@@ -137,7 +141,8 @@ class Instances(RuleBasedStateMachine):
         if from_snapshot and self.snapshots:
             folded = load(self.snapshots[number % len(self.snapshots)], CounterState)
         host = ServiceHost(Counter(), cell="main", instance=name, folded=folded)
-        self.instances.append(Instance(name, host))
+        # Clocks differ: every second instance's is behind.
+        self.instances.append(Instance(name, host, 9.0 * (self.started % 2)))
 
     @precondition(lambda self: len(self.instances) > 1)
     @rule(number=st.integers(0, 3), delivered=st.booleans())
@@ -180,17 +185,17 @@ class Instances(RuleBasedStateMachine):
     def claim(self, number: int) -> None:
         instance = self.pick(number)
         if instance.host.quiescent:
-            instance.offered = instance.host.claim(self.now_seconds)
+            instance.offered = instance.host.claim(self.clock(instance))
 
     @rule(number=st.integers(0, 3))
     def decide(self, number: int) -> None:
         instance = self.pick(number)
-        instance.offered = instance.host.poll(self.now_seconds) or instance.offered
+        instance.offered = instance.host.poll(self.clock(instance)) or instance.offered
 
     @rule(number=st.integers(0, 3))
     def tick(self, number: int) -> None:
         instance = self.pick(number)
-        instance.offered = instance.host.tick(self.now_seconds) or instance.offered
+        instance.offered = instance.host.tick(self.clock(instance)) or instance.offered
 
     @rule(number=st.integers(0, 3))
     def take_input(self, number: int) -> None:
@@ -199,7 +204,7 @@ class Instances(RuleBasedStateMachine):
             state = instance.host.folded.state
             item = (state.taken, amount_of(state.taken))
             facts = Counter().accept(state, item)
-            instance.offered = instance.host.facts(facts, self.now_seconds)
+            instance.offered = instance.host.facts(facts, self.clock(instance))
 
     @rule(number=st.integers(0, 3), copies=st.sampled_from([1, 1, 2]), told=st.booleans())
     def deliver(self, number: int, copies: int, told: bool) -> None:
@@ -249,7 +254,7 @@ class Instances(RuleBasedStateMachine):
         for rival in rivals:
             self.fold_some(rival, 1_000)
         for rival in rivals[: len({rival.name for rival in rivals})]:
-            rival.offered = rival.host.claim(self.now_seconds)
+            rival.offered = rival.host.claim(self.clock(rival))
         for rival in rivals if first else reversed(rivals):
             self.deliver_offered(rival, 1, told=True)
 
@@ -290,7 +295,7 @@ class Instances(RuleBasedStateMachine):
         self.start(from_snapshot=True, number=0)
         last = self.instances[-1]
         self.fold_some(last, 1_000_000)
-        last.offered = last.host.claim(self.now_seconds)
+        last.offered = last.host.claim(self.clock(last))
         self.deliver_offered(last, 1, told=True)
         for instance in self.instances:
             self.fold_some(instance, 1_000_000)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -95,3 +97,18 @@ def test_empty_segments_take_nothing() -> None:
     profile = CapacityProfile(START, 2)
     profile.take(((6.0, 6.0, 2), (7.0, 9.0, 0)))
     assert as_function(profile) == [(START, 2)]
+
+
+@pytest.mark.parametrize("direction", [-math.inf, math.inf])
+def test_rounding_tears_no_gap_between_plans_that_follow_on_each_other(direction: float) -> None:
+    """Neither a moment with GPUs free that are not, nor one with more planned than there is."""
+    end = math.nextafter(26.066418766524365, direction)
+    before, after = ((5.0, end, 2),), ((26.066418766524365, 40.0, 2),)
+    profile = CapacityProfile.after(START, 2, [before, after])
+    assert profile.least() == 0
+    assert [free for _, free in as_function(profile)] == [0, 2]
+
+
+def test_a_hundredth_of_a_millisecond_is_no_rounding() -> None:
+    profile = CapacityProfile.after(START, 2, [((5.0, 8.0, 2),), ((8.00001, 9.0, 2),)])
+    assert as_function(profile) == [(5.0, 0), (8.0, 2), (8.00001, 0), (9.0, 2)]

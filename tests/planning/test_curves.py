@@ -113,3 +113,9 @@ def test_a_size_table_answers_like_its_curve(rates: dict[int, float], workers: i
 def test_a_size_table_needs_one_stop_for_each_size() -> None:
     with pytest.raises(ValueError, match="zip"):
         SizeTable(ThroughputCurve((1, 2), (1.0, 2.0)), [0.0])
+
+
+def test_a_step_up_is_always_to_a_faster_size() -> None:
+    levelled = ThroughputCurve((1, 2, 4, 8), (1.0, 0.9, 3.0, 2.0)).levelled()
+    table = SizeTable(levelled, [0.0] * 4)
+    assert [table.next_above(workers) for workers in (0, 1, 2, 4, 8)] == [1, 4, 4, None, None]

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from resilin.cell import gpu_sets
-from resilin.cell.state import CellState, Phase, curve_key, evolve_cell
+from resilin.cell.state import CellState, Phase, ServerState, curve_key, evolve_cell
 from resilin.cell.view import cluster_view
 from resilin.contracts import events as ev
 from resilin.contracts.record import LogEntry
@@ -70,6 +70,7 @@ class InvariantChecker:
         self._excused: dict[str, str] = {}
         self._found: list[Violation] = []
         self._offset = -1
+        self._now_seconds = 0.0
 
     def fold(self, entry: LogEntry) -> list[Violation]:
         """Fold the next entry; return what is wrong after it."""
@@ -80,6 +81,8 @@ class InvariantChecker:
             return self._found
         if entry.record.timestamp > self._cell.now_seconds:
             self._check_plans()
+        # The cell's own clock still stands at the entry before.
+        self._now_seconds = max(entry.record.timestamp, self._cell.now_seconds)
         for event in entry.record.events:
             if isinstance(event, ev.Event):
                 self._check_origin(event, entry)
@@ -141,7 +144,7 @@ class InvariantChecker:
     def _completed(self, event: ev.JobCompleted) -> None:
         job = self._cell.jobs.get(event.job_id)
         if job is not None and job.promised and job.deadline_seconds is not None:
-            late = self._cell.now_seconds - job.deadline_seconds
+            late = self._now_seconds - job.deadline_seconds
             if late > ROUNDING_SECONDS and event.job_id not in self._excused:
                 self._report(3, f"job {event.job_id} was done {late:.3f} s after its deadline")
         self._advances(event)
@@ -177,8 +180,7 @@ class InvariantChecker:
         believed = self._cell.curve_rate(job, event.workers)
         if event.iterations_per_second < believed:
             # Others may have to wait for it: the promises were made for a faster job.
-            for other in self._cell.jobs:
-                self._excused.setdefault(other, f"job {event.job_id} is slower than its curve")
+            self._excuse_all(f"job {event.job_id} is slower than its curve")
 
     def _node_lost(self, event: ev.NodeLost | ev.NodeJoined) -> None:
         lost = self._cell.servers.get(event.server_id)
@@ -188,27 +190,40 @@ class InvariantChecker:
             if event.server_id in job.placed:
                 self._progress[job.job_id] = 0.0
                 self._excused[job.job_id] = "a worker was lost"
-        if isinstance(event, ev.NodeJoined):
+        if isinstance(event, ev.NodeLost):
+            self._unusable(lost)
+
+    def _unusable(self, lost: ServerState) -> None:
+        """Excuse everybody if more servers are out of use than the reserve covers."""
+        if not lost.usable:
             return
         settings = self._cell.configuration.virtual_cluster(lost.virtual_cluster)
         reserve = 0 if settings is None else settings.reserve_servers
-        # A cordoned server uses up the reserve, too: promises count on none of its GPUs.
-        down = sum(
+        out_of_use = sum(
             not server.usable and not server.removed
             for server in self._cell.servers.values()
-            if server.virtual_cluster == lost.virtual_cluster and server is not lost
+            if server.virtual_cluster == lost.virtual_cluster
         )
-        if down + 1 > reserve:
-            self._capacity_lost(event)
+        if out_of_use + 1 > reserve:
+            self._excuse_all("capacity was lost")
 
-    def _capacity_lost(self, event: ev.Event) -> None:  # noqa: ARG002 (the table's signature)
+    def _cordoned(self, event: ev.ServerCordoned) -> None:
+        server = self._cell.servers.get(event.server_id)
+        if server is not None and event.cordoned:
+            self._unusable(server)
+
+    def _removed(self, event: ev.ServerRemoved) -> None:
+        # The reserve is held of the servers that are left, so promises have less to count on.
+        if event.server_id in self._cell.servers:
+            self._excuse_all("a server was removed")
+
+    def _excuse_all(self, why: str) -> None:
         for job_id in self._cell.jobs:
-            self._excused.setdefault(job_id, "capacity was lost")
+            self._excused.setdefault(job_id, why)
 
     def _settings_changed(self, event: ev.CellConfigured) -> None:
         if event.configuration != self._cell.configuration:
-            for job_id in self._cell.jobs:
-                self._excused.setdefault(job_id, "the cell's settings changed")
+            self._excuse_all("the cell's settings changed")
 
     def _curves_changed(self, event: ev.CurvesImported) -> None:
         for curve in event.curves:
@@ -216,8 +231,7 @@ class InvariantChecker:
             rates = curve.iterations_per_second
             known = self._cell.curves.get(key, {})
             if any(rates.get(count, 0.0) < rate for count, rate in known.items()):
-                for job_id in self._cell.jobs:
-                    self._excused.setdefault(job_id, f"curve {key} became slower")
+                self._excuse_all(f"curve {key} became slower")
 
     def _placed(self, event: ev.JobPlaced | ev.JobMigrated) -> None:
         job = self._cell.jobs.get(event.job_id)
@@ -285,8 +299,8 @@ _CHECKS: dict[type, Callable[..., None]] = {
     ev.ThroughputMeasured: InvariantChecker._measured,  # noqa: SLF001 (this class's own table)
     ev.NodeJoined: InvariantChecker._node_lost,  # noqa: SLF001 (this class's own table)
     ev.NodeLost: InvariantChecker._node_lost,  # noqa: SLF001 (this class's own table)
-    ev.ServerRemoved: InvariantChecker._capacity_lost,  # noqa: SLF001 (this class's own table)
-    ev.ServerCordoned: InvariantChecker._capacity_lost,  # noqa: SLF001 (this class's own table)
+    ev.ServerRemoved: InvariantChecker._removed,  # noqa: SLF001 (this class's own table)
+    ev.ServerCordoned: InvariantChecker._cordoned,  # noqa: SLF001 (this class's own table)
     ev.CellConfigured: InvariantChecker._settings_changed,  # noqa: SLF001 (this class's own table)
     ev.CurvesImported: InvariantChecker._curves_changed,  # noqa: SLF001 (this class's own table)
     ev.JobPlaced: InvariantChecker._placed,  # noqa: SLF001 (this class's own table)

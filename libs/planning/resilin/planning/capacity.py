@@ -14,6 +14,10 @@ from resilin.planning.view import Segment
 
 __all__ = ["CapacityProfile"]
 
+# Closer moments are one. The end of a plan is computed anew at each event: rounding must
+# not tear it apart from the plan that follows on it, nor make the two overlap.
+ROUNDING_SECONDS = 1e-6
+
 
 class CapacityProfile:
     """Free GPUs from a moment on.
@@ -36,7 +40,10 @@ class CapacityProfile:
     def after(
         cls, start_seconds: float, gpus: int, plans: Iterable[Iterable[Segment]]
     ) -> CapacityProfile:
-        """Build what ``plans`` leave of ``gpus`` from ``start_seconds`` on, in one sweep."""
+        """Build what ``plans`` leave of ``gpus`` from ``start_seconds`` on, in one sweep.
+
+        Moments less than a microsecond apart are taken for one, the first of them.
+        """
         profile = cls(start_seconds, gpus)
         steps: list[tuple[float, int]] = []
         for plan in plans:
@@ -49,7 +56,7 @@ class CapacityProfile:
         level = gpus
         for moment, change in steps:
             level += change
-            if moment == times[-1]:
+            if moment - times[-1] < ROUNDING_SECONDS:
                 free[-1] = level
             else:
                 times.append(moment)

@@ -136,7 +136,7 @@ def same_plan(one: Plan, other: Plan) -> bool:
 def all_kept(view: ClusterView, plans: Mapping[str, Plan]) -> bool:
     """Say whether every plan still keeps its promise and all fit into what works now."""
     for job in view.jobs:
-        if job.binding is Binding.GUARANTEED and not _keeps_promise(view, job):
+        if job.binding is Binding.GUARANTEED and not _keeps_promise(view, job, job.plan):
             return False
     return CapacityProfile.after(view.now_seconds, view.gpus, plans.values()).least() >= 0
 
@@ -144,37 +144,50 @@ def all_kept(view: ClusterView, plans: Mapping[str, Plan]) -> bool:
 def repaired_plans(view: ClusterView, standing: Mapping[str, Plan]) -> dict[str, Plan]:
     """Make guaranteed plans anew after capacity, throughput or progress was lost.
 
-    Best, all promises can be kept with new plans. Else the promises that still hold keep
-    their plans, and the jobs that were harmed share what is left by deadline. Where not
-    even the plans that hold fit into what works now, all are served by deadline.
+    Best, all promises can be kept with new plans and their allowances. Else without
+    allowances: the promises that still hold keep their plans and the jobs that were harmed
+    share what is left, or all are served by deadline where that keeps more promises or not
+    even the plans that hold fit into what works now.
     """
     jobs = guaranteed(view)
     kept = filled_by_deadline(view, jobs)
     if kept is not None:
         return kept
-    unharmed = {job.job_id: standing[job.job_id] for job in jobs if _keeps_promise(view, job)}
-    profile = CapacityProfile.after(view.now_seconds, view.gpus, unharmed.values())
-    plans = unharmed
-    if profile.least() < 0:
-        profile = CapacityProfile(view.now_seconds, view.gpus)
-        plans = {}
-    for job in by_deadline(jobs):
-        if job.job_id not in plans:
-            plans[job.job_id] = _as_good_as_possible(job, profile)
-            profile.take(plans[job.job_id])
+    unharmed = {
+        job.job_id: standing[job.job_id] for job in jobs if _keeps_promise(view, job, job.plan)
+    }
+    rescues = [_rescued(view, {})]
+    if CapacityProfile.after(view.now_seconds, view.gpus, unharmed.values()).least() >= 0:
+        rescues.insert(0, _rescued(view, unharmed))
+    return max(rescues, key=lambda plans: _promises_kept(view, plans))
+
+
+def _rescued(view: ClusterView, unharmed: Mapping[str, Plan]) -> dict[str, Plan]:
+    """Around ``unharmed``, by deadline: first who can be in time, then who will be late."""
+    plans = dict(unharmed)
+    profile = CapacityProfile.after(view.now_seconds, view.gpus, plans.values())
+    late: list[JobView] = []
+    for job in by_deadline(guaranteed(view)):
+        if job.job_id in plans:
+            continue
+        found = minimum_satisfactory_share(job, profile, job.deadline_seconds)
+        if found is None:
+            late.append(job)
+        else:
+            plans[job.job_id] = found[1]
+            profile.take(found[1])
+    for job in late:  # they still matter: as soon as possible, then
+        plans[job.job_id] = fill_at_level(job, profile, job.table.largest, math.inf) or ()
+        profile.take(plans[job.job_id])
     return plans
 
 
-def _keeps_promise(view: ClusterView, job: JobView) -> bool:
-    return projected_finish(job, job.plan, view.now_seconds) <= job.deadline_seconds
+def _promises_kept(view: ClusterView, plans: Mapping[str, Plan]) -> int:
+    return sum(_keeps_promise(view, job, plans[job.job_id]) for job in guaranteed(view))
 
 
-def _as_good_as_possible(job: JobView, profile: CapacityProfile) -> Plan:
-    """By its deadline if there is a way; a job that will be late still matters: soon, then."""
-    found = minimum_satisfactory_share(job, profile, job.deadline_seconds)
-    if found is not None:
-        return found[1]
-    return fill_at_level(job, profile, job.table.largest, math.inf) or ()
+def _keeps_promise(view: ClusterView, job: JobView, plan: Plan) -> bool:
+    return projected_finish(job, plan, view.now_seconds) <= job.deadline_seconds
 
 
 def shares_now(view: ClusterView, plans: Mapping[str, Plan]) -> dict[str, int]:

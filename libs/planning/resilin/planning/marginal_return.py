@@ -65,8 +65,14 @@ def spread_spare(
 
 
 def _next_size(job: JobView, current: int) -> int | None:
-    """Return the next step up: what the job has already costs no stop, so that in one step."""
-    if current < job.workers <= job.table.largest and job.table.rate_at[job.workers] > 0:
+    """Return the next step up: what the job has already costs no stop, so that in one step.
+
+    Without a promise it starts small all the same: others may have nothing.
+    """
+    rate_at = job.table.rate_at
+    starts = current == 0 and job.binding is not Binding.GUARANTEED
+    has_more = current < job.workers <= job.table.largest
+    if has_more and not starts and rate_at[job.workers] > rate_at[current]:
         return job.workers
     return job.table.next_above(current)
 
@@ -94,10 +100,12 @@ def _worth_it(
 ) -> bool:
     """Say whether a step finishes the job sooner after its stop, and endangers no promise."""
     table = job.table
-    stop = table.stop_at[size]
+    # Keeping what it has costs no stop, but what is left of one that is under way.
+    keeps = size == job.workers
+    stop = max(0.0, job.resumes_at_seconds - view.now_seconds) if keeps else table.stop_at[size]
     if table.rate_at[size] <= table.rate_at[current]:
         return False
-    if size == job.workers or stop == 0:
+    if stop == 0:
         return True
     if current > 0 and size > job.workers:
         # It must win back its stop twice: a later event may well take the GPUs again.
@@ -107,7 +115,7 @@ def _worth_it(
             return False
     if job.binding is not Binding.GUARANTEED:
         return True
-    unforeseen = stop + table.stop_at[share]
+    unforeseen = stop if keeps else stop + table.stop_at[share]
     finish = projected_finish(
         job, plans[job.job_id], view.now_seconds, allowance_seconds=unforeseen
     )

@@ -64,9 +64,9 @@ class SizeTable:
         return self.floor_at[workers] if workers > 0 else 0
 
     def next_above(self, workers: int) -> int | None:
-        """Return the smallest size above ``workers``."""
+        """Return the smallest size above ``workers`` that is faster, if any."""
         for size in self.sizes:
-            if size > workers:
+            if size > workers and self.rate_at[size] > self.rate_at[workers]:
                 return size
         return None
 

@@ -22,9 +22,15 @@ class FirstInFirstOut:
         return None
 
     def plan(self, view: ClusterView) -> AllocationPlan:
-        """Keep what runs, then start waiting jobs in order until one does not fit."""
-        workers = {job.job_id: job.workers for job in view.jobs}
-        left = view.gpus - sum(workers.values())
+        """Keep what runs, then start waiting jobs in order until one does not fit.
+
+        Where GPUs were lost, what still fits of what runs is kept, in order as well.
+        """
+        left = view.gpus
+        workers: dict[str, int] = {}
+        for job in view.jobs:
+            workers[job.job_id] = job.workers if job.workers <= left else 0
+            left -= workers[job.job_id]
         for job in view.jobs:
             if workers[job.job_id]:
                 continue
