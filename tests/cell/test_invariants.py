@@ -423,6 +423,24 @@ def test_11_a_basis_that_is_not_before_the_record(ahead: int) -> None:
     assert found(log) == [(offset, 11)]
 
 
+def test_11_a_basis_that_is_not_in_the_log() -> None:
+    log = a_cell().given(joined("s1", 2), joined("s1", 3))
+    assert found(log) == []
+    del log.entries[-2]
+    offset = log.entries[-1].offset
+    assert found(log) == [(offset, 11)]
+    (violation,) = violations(log)
+    assert str(offset - 1) in violation.message
+
+
+def test_11_an_entry_that_is_no_basis_may_be_missing() -> None:
+    log = a_cell()
+    log.add(joined("s1", 2))
+    log.add(joined("s1", 3), basis=len(log.entries) - 2)
+    del log.entries[-2]
+    assert found(log) == []
+
+
 def test_11_a_time_before_that_of_the_basis() -> None:
     log = a_cell().at(10.0).given(joined("s1", 2)).at(9.0)
     offset = log.add(joined("s1", 3))

@@ -113,11 +113,11 @@ class Plans:
     @classmethod
     def peak(cls, plans: Iterable[Plan]) -> int:
         """The most GPUs in use at any moment, rounding aside; it is reached at some start."""
-        plans = [
+        shorter = [
             [(start, end - ROUNDING_SECONDS, size) for start, end, size in plan] for plan in plans
         ]
-        starts = {start for plan in plans for start, _, _ in plan}
-        return max((cls.in_use(plans, start) for start in sorted(starts)), default=0)
+        starts = {start for plan in shorter for start, _, _ in plan}
+        return max((cls.in_use(shorter, start) for start in sorted(starts)), default=0)
 
     @staticmethod
     def assert_well_formed(job: JobView, plan: Plan, now: float) -> None:

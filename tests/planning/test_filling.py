@@ -171,7 +171,7 @@ def test_small_cases_exhaustively(make, plans, stop: int) -> None:
     table = make.table({1: 1.0, 2: 1.5, 3: 2.0}, stop)
     found = missed = 0
     for free in itertools.product(range(4), repeat=4):
-        for work, limit in itertools.product((1.0, 2.5, 4.0, 6.0), (11.0, 12.0, 14.0)):
+        for work, limit in itertools.product((1.0, 1.625, 4.0, 6.0), (11.0, 12.0, 14.0)):
             case = Case({}, (), work, 0, 0.0, free, limit, 0.0)
             job = make.job("job", table, work)
             works = [
@@ -181,6 +181,8 @@ def test_small_cases_exhaustively(make, plans, stop: int) -> None:
             ]
             answer = minimum_satisfactory_share(job, case.profile(), limit)
             assert (answer and answer[0]) == (works[0] if works else None)
+            for second, gpus in enumerate(free if answer else ()):
+                assert plans.in_use([answer[1]], 10.01 + second) <= gpus
             found, missed = found + bool(works), missed + (not works)
     assert found > 300, "the cases must show both answers"
     assert missed > 300, "the cases must show both answers"
@@ -271,6 +273,7 @@ def test_a_trimmed_plan_is_the_plan_between_two_moments(
     plan = case.capped(job.table.sizes, 8)
     now, finish = 10 + first / 4, 10 + last / 4
     trimmed = trimmed_plan(plan, now, finish)
+    assert all(start < end for start, end, _ in trimmed)
     for quarter in range(160):
         moment = 5 + quarter / 4 + 0.125
         expected = plans.in_use([plan], moment) if now < moment < finish else 0

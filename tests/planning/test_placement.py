@@ -438,6 +438,7 @@ def compare_with_reference(
         migration_costs=costs,
         unavailable=to_gpus(unavailable),
         room_within="block" if reference.aligned else "server",
+        search_limit=100_000,  # more than any of these small cases needs
     )
     after = check_plan(topology, held, requests, costs, unavailable, plan)
     placed = {job.job_id for job in plan.placed}
@@ -537,6 +538,55 @@ def test_all_reachable_occupancies_exhaustively(
                 seen.add(reached)
                 frontier.append(reached)
     assert len(seen) > 50
+
+
+def test_a_start_leaves_alone_the_room_that_others_grow_into() -> None:
+    # Both grow to 2. If one moves to s0, the other finds its second GPU beside it.
+    reference = Reference((2, 4), "server")
+    held = {
+        "left": frozenset({(1, 1)}),
+        "right": frozenset({(1, 2)}),
+        "dear": frozenset({(1, 3)}),
+        "cheap": frozenset({(0, 1)}),
+    }
+    costs = {"left": 0.0, "right": 8.0, "dear": 8.0, "cheap": 1.0}
+    compare_with_reference(reference, held, {"left": 2, "right": 2}, costs)
+    held = {
+        "one": frozenset({(0, 0)}),
+        "free": frozenset({(1, 1)}),
+        "other": frozenset({(0, 2)}),
+    }
+    costs = {"one": 2.0, "free": 2.0}
+    compare_with_reference(Reference((3, 3), "server"), held, {"one": 2, "other": 2}, costs)
+
+
+def test_servers_with_equal_jobs_in_other_places_are_not_equal() -> None:
+    # If s1 is emptied, its job finds a block on s0; the job of s0 would find none on s1.
+    held = {"a": frozenset({(0, 0), (0, 1)}), "b": frozenset({(1, 0), (1, 2)})}
+    costs = {"a": 0.0, "b": 0.0}
+    compare_with_reference(Reference((4, 4, 4), "block"), held, {"new": 8}, costs)
+
+
+def test_a_job_that_leaves_two_servers_moves_once() -> None:
+    # Emptying s0 and s1 moves "wide" only, which costs less than to move the two others.
+    held = {"wide": frozenset({(0, 0), (1, 0)})}
+    held |= {f"j{server}": frozenset({(server, 0)}) for server in (2, 3)}
+    costs = {"wide": 5.0, "j2": 3.0, "j3": 3.0}
+    after = compare_with_reference(Reference((4, 4, 4, 4), "server"), held, {"new": 8}, costs)
+    assert after["new"] == frozenset((server, gpu) for server in (0, 1) for gpu in range(4))
+
+
+def test_jobs_that_look_the_same_here_may_differ_elsewhere() -> None:
+    # Both have one GPU on each of two servers, but only "good" leaves room for itself.
+    held = {
+        "bad": frozenset({(0, 0), (3, 0)}),
+        "good": frozenset({(1, 0), (2, 0)}),
+        "fixed": frozenset({(3, 1)}),
+    }
+    costs = {"bad": 1.0, "good": 1.0}
+    after = compare_with_reference(Reference((2, 2, 2, 2), "server"), held, {"new": 2}, costs)
+    assert after["bad"] == held["bad"]
+    assert len({server for server, _ in after["good"]}) == 1
 
 
 @st.composite

@@ -12,7 +12,7 @@ nothing but the log. Numbers are those of docs/invariants.md:
 5. Progress never goes backwards, except to a checkpoint when a worker was lost.
 9. Every event is written by its own service, as the fact or decision that it is.
 10. A job has a size that its specification allows, or none.
-11. Time never runs backwards from a record's basis to the record.
+11. A record's basis is an entry before it, and time never runs backwards between the two.
 
 (6 and 7 speak of training data and of inference and are checked where those live; 8,
 that a decision can be recomputed, is the audit's.)
@@ -101,6 +101,8 @@ class InvariantChecker:
         basis = self._timestamps.get(record.basis)
         if record.basis >= entry.offset:
             self._report(11, f"the basis {record.basis} is not before the record")
+        elif basis is None and record.basis >= next(iter(self._timestamps), 0):
+            self._report(11, f"the basis {record.basis} of {record.service} is not in the log")
         elif basis is not None and record.timestamp < basis:
             self._report(11, f"{record.service} wrote a time before that of its basis")
         self._newest_timestamp = max(self._newest_timestamp, record.timestamp)

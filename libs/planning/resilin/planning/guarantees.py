@@ -136,7 +136,7 @@ def same_plan(one: Plan, other: Plan) -> bool:
 def all_kept(view: ClusterView, plans: Mapping[str, Plan]) -> bool:
     """Say whether every plan still keeps its promise and all fit into what works now."""
     for job in view.jobs:
-        if job.binding is Binding.GUARANTEED and not _keeps_promise(view, job, job.plan):
+        if job.binding is Binding.GUARANTEED and not _keeps_promise(view, job):
             return False
     return CapacityProfile.after(view.now_seconds, view.gpus, plans.values()).least() >= 0
 
@@ -144,22 +144,18 @@ def all_kept(view: ClusterView, plans: Mapping[str, Plan]) -> bool:
 def repaired_plans(view: ClusterView, standing: Mapping[str, Plan]) -> dict[str, Plan]:
     """Make guaranteed plans anew after capacity, throughput or progress was lost.
 
-    Best, all promises can be kept with new plans and their allowances. Else without
-    allowances: the promises that still hold keep their plans and the jobs that were harmed
-    share what is left, or all are served by deadline where that keeps more promises or not
-    even the plans that hold fit into what works now.
+    Best, all promises can be kept with new plans and their allowances. Else the promises
+    that still hold keep their plans, and the jobs that were harmed share what is left: a
+    promise that holds is not traded for others. Only where not even the plans that hold
+    fit into what works now, all are served by deadline.
     """
     jobs = guaranteed(view)
     kept = filled_by_deadline(view, jobs)
     if kept is not None:
         return kept
-    unharmed = {
-        job.job_id: standing[job.job_id] for job in jobs if _keeps_promise(view, job, job.plan)
-    }
-    rescues = [_rescued(view, {})]
-    if CapacityProfile.after(view.now_seconds, view.gpus, unharmed.values()).least() >= 0:
-        rescues.insert(0, _rescued(view, unharmed))
-    return max(rescues, key=lambda plans: _promises_kept(view, plans))
+    unharmed = {job.job_id: standing[job.job_id] for job in jobs if _keeps_promise(view, job)}
+    fits = CapacityProfile.after(view.now_seconds, view.gpus, unharmed.values()).least() >= 0
+    return _rescued(view, unharmed if fits else {})
 
 
 def _rescued(view: ClusterView, unharmed: Mapping[str, Plan]) -> dict[str, Plan]:
@@ -182,12 +178,8 @@ def _rescued(view: ClusterView, unharmed: Mapping[str, Plan]) -> dict[str, Plan]
     return plans
 
 
-def _promises_kept(view: ClusterView, plans: Mapping[str, Plan]) -> int:
-    return sum(_keeps_promise(view, job, plans[job.job_id]) for job in guaranteed(view))
-
-
-def _keeps_promise(view: ClusterView, job: JobView, plan: Plan) -> bool:
-    return projected_finish(job, plan, view.now_seconds) <= job.deadline_seconds
+def _keeps_promise(view: ClusterView, job: JobView) -> bool:
+    return projected_finish(job, job.plan, view.now_seconds) <= job.deadline_seconds
 
 
 def shares_now(view: ClusterView, plans: Mapping[str, Plan]) -> dict[str, int]:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from resilin.planning.view import JobView
 
-__all__ = ["WINDOW_SECONDS", "gpu_seconds_needed", "smallest_refused"]
+__all__ = ["WINDOW_SECONDS", "gpu_seconds_needed", "shortest_window", "smallest_refused"]
 
 WINDOW_SECONDS = 6 * 3600.0
 """The hours that are looked back on."""
@@ -36,6 +36,21 @@ def gpu_seconds_needed(job: JobView, now_seconds: float) -> float | None:
         if seconds <= window:
             return seconds * size
     return None
+
+
+def shortest_window(job: JobView, smallest_refused_gpu_seconds: float) -> float | None:
+    """Return the time that a job must be given to stay below a limit of GPU time.
+
+    Returns:
+        Seconds from now to its deadline at least; None if it needs more at any size.
+    """
+    windows = [
+        seconds
+        for size in job.table.sizes
+        if (seconds := job.remaining_iterations / job.table.rate_at[size]) * size
+        < smallest_refused_gpu_seconds
+    ]
+    return min(windows, default=None)
 
 
 def smallest_refused(gpus: int, asked_gpu_seconds: Sequence[float]) -> float:

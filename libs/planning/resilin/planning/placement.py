@@ -650,9 +650,6 @@ _Looks = tuple[int, int, float, str]
 _Signature = tuple[int, int, tuple[str, ...], tuple[_Looks, ...]]
 
 
-_State = tuple[tuple[_Item, ...], tuple[int, ...], frozenset[str], frozenset[str]]
-
-
 class _Offer(NamedTuple):
     """The options on one server, as long as its idle GPUs and its jobs stay the same."""
 
@@ -737,7 +734,6 @@ class _Search:
         self.fixed = [tuple(jobs) for jobs in fixed]
         self.orderly = self._is_orderly()
         self.remembered: dict[tuple[int, bool, str], dict[int, _Offer]] = {}
-        self.reached: dict[_State, tuple[float, int]] = {}
 
     def _may_move(self, job: str) -> bool:
         return job in self.planner.cost and job not in self.planner.pinned
@@ -764,10 +760,10 @@ class _Search:
             if (cost, moves) >= self.best_key:
                 continue
             queue = self._apply(step, option)
-            if not queue:
-                self.best, self.best_key = dict(self.assigned), (cost, moves)
-            elif self._is_new(queue, cost, moves):
+            if queue:
                 steps.append(self._step(queue, cost, moves))
+            else:
+                self.best, self.best_key = dict(self.assigned), (cost, moves)
         for step in reversed(steps):
             self._undo(step)
         if self.best is None:
@@ -776,17 +772,6 @@ class _Search:
             self.planner.assign(job, {})
         for job, footprint in self.best.items():
             self.planner.assign(job, footprint)
-        return True
-
-    def _is_new(self, queue: tuple[_Item, ...], cost: float, moves: int) -> bool:
-        """Tell whether the same state has not been reached before for as little."""
-        free: Iterable[int] = self.pool.free
-        if not self.planner.aligned:
-            free = map(int.bit_count, free)
-        state = (queue, tuple(free), frozenset(self.assigned), frozenset(self.growing))
-        if self.reached.get(state, (math.inf, 0)) <= (cost, moves):
-            return False
-        self.reached[state] = (cost, moves)
         return True
 
     def _is_over(self) -> bool:

@@ -354,18 +354,26 @@ def main(arguments: list[str] | None = None) -> int:
     totals: dict[str, int] = {}
     records = broken = 0
     for seed in seeds:
-        run = run_seed(seed)
+        try:
+            run = run_seed(seed)
+        except Exception:
+            _say(f"seed {seed}: stopped with the error below\n{_reproduce(seed)}")
+            raise
         records += run.records
         for kind, count in run.faults.items():
             totals[kind] = totals.get(kind, 0) + count
         if run.findings:
             broken += 1
             _say(f"seed {seed}: {run.findings[0]} ({len(run.findings)} findings)")
-            _say(f"  reproduce with: make sim SEED={seed}")
+            _say(_reproduce(seed))
     faults = ", ".join(f"{kind} {count}" for kind, count in sorted(totals.items()))
     _say(f"{len(seeds)} seeds, {records} records; {faults}")
     _say(f"{len(seeds) - broken} passed, {broken} failed")
     return 1 if broken else 0
+
+
+def _reproduce(seed: int) -> str:
+    return f"  reproduce with: make sim SEED={seed}"
 
 
 def _say(line: str) -> None:

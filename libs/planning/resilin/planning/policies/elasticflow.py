@@ -6,11 +6,16 @@ The two algorithms are :mod:`resilin.planning.guarantees` (with the filling of o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 from resilin.planning.capacity import CapacityProfile
-from resilin.planning.filling import minimum_satisfactory_share, projected_finish
+from resilin.planning.filling import (
+    fill_at_level,
+    minimum_satisfactory_share,
+    projected_finish,
+)
 from resilin.planning.guarantees import (
     all_kept,
     filled_by_deadline,
@@ -24,7 +29,7 @@ from resilin.planning.guarantees import (
     standing_plans,
 )
 from resilin.planning.marginal_return import spread_spare
-from resilin.planning.overload import gpu_seconds_needed
+from resilin.planning.overload import gpu_seconds_needed, shortest_window
 from resilin.planning.policies.policy import Admission, AllocationPlan, Reason, Refusal
 from resilin.planning.view import Binding, ClusterView, JobView, Plan
 
@@ -32,6 +37,8 @@ __all__ = ["ElasticFlow"]
 
 # Beyond this many jobs the plans that stand are kept without a look for better ones.
 MOST_JOBS_FILLED_ANEW = 256
+# Added to a counter-offer, so that rounding does not refuse it when it is asked for.
+ROUNDING_UP_SECONDS = 1e-3
 
 
 class ElasticFlow:
@@ -47,8 +54,8 @@ class ElasticFlow:
     def judge(self, view: ClusterView, candidate: JobView) -> Admission | Refusal:
         """Algorithm 1: admit if a plan exists that keeps this promise and all others.
 
-        First beside the plans that stand; if the candidate does not fit there, with the
-        plans of all guaranteed jobs made anew in order of deadline::
+        First beside the plans that stand; if the candidate does not fit there, and the jobs
+        are few, with the plans of all guaranteed jobs made anew in order of deadline::
 
             AdmissionControl(job):
                 for each job in order of deadline:
@@ -68,7 +75,9 @@ class ElasticFlow:
         )
         if found is not None:
             return _promise(view, candidate, found[1], {})
-        plans = filled_by_deadline(view, (*guaranteed(view), candidate))
+        plans = None
+        if _few(view):
+            plans = filled_by_deadline(view, (*guaranteed(view), candidate))
         if plans is not None:
             plan = plans.pop(candidate.job_id)
             moved = {job_id: new for job_id, new in plans.items() if new != standing[job_id]}
@@ -76,22 +85,32 @@ class ElasticFlow:
         return _refusal(view, candidate, standing)
 
     def earliest_deadline(self, view: ClusterView, candidate: JobView) -> float | None:
-        """Search the counter-offer: the earliest deadline that :meth:`judge` would accept.
+        """Find the counter-offer: the earliest deadline that :meth:`judge` would accept.
 
-        Looks ahead in doubling steps, then halves to within a second. The answer has been
-        judged, so it holds if it is asked for at this moment.
+        As many workers as the plans that stand leave free, from now on, finish the job at a
+        time that can be promised. Plans made anew may allow an earlier one: that is searched
+        by halving to within a second, while there are few enough jobs to do so at once. The
+        answer has been judged, so it holds if it is asked for at this moment.
         """
-        if candidate.table.sizes[0] > view.promised_gpus:
+        profile = CapacityProfile.after(
+            view.now_seconds, view.promised_gpus, standing_plans(view).values()
+        )
+        soonest = fill_at_level(
+            candidate,
+            profile,
+            candidate.table.largest,
+            math.inf,
+            allowance_seconds=full_allowance(view, candidate),
+        )
+        window = shortest_window(candidate, view.smallest_refused_gpu_seconds)
+        if soonest is None or window is None:
+            return None
+        finish = max(soonest[-1][1], view.now_seconds + window)
+        accepted_at = finish + view.margin_seconds + ROUNDING_UP_SECONDS
+        if not self._accepts(view, candidate, accepted_at):
             return None
         refused_at = max(candidate.deadline_seconds, view.now_seconds)
-        step = 60.0
-        accepted_at = refused_at + step
-        while not self._accepts(view, candidate, accepted_at):
-            refused_at, step = accepted_at, step * 2
-            accepted_at = refused_at + step
-            if step > 1e10:
-                return None
-        while accepted_at - refused_at > 1.0:
+        while _few(view) and accepted_at - refused_at > 1.0:
             middle = (accepted_at + refused_at) / 2
             if self._accepts(view, candidate, middle):
                 accepted_at = middle
