@@ -23,7 +23,8 @@ demo: simulate
 simulate: setup
 	$(BIN)/resilin simulate --force --out $(OUT)/demo
 	$(BIN)/resilin verify $(OUT)/demo/log.resilin
-	$(BIN)/resilin submit --dry-run --file docs/examples/urgent.yaml --log $(OUT)/demo/log.resilin --at +12h || test $$? -eq 1
+	$(BIN)/resilin submit --dry-run --file docs/examples/urgent.yaml --log $(OUT)/demo/log.resilin --at +18h || test $$? -eq 1
+	$(BIN)/resilin explain $(OUT)/demo/log.resilin job-00012
 	@echo "The report: $(OUT)/demo/report.html"
 
 test: lint type unit sim

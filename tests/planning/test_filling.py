@@ -265,13 +265,13 @@ def test_a_plan_that_ends_before_the_work_does_never_finishes(make) -> None:
 
 
 @settings(deadline=None, max_examples=50, derandomize=True)
-@given(cases(), st.integers(0, 60), st.integers(0, 60))
+@given(cases(), st.integers(0, 60), st.integers(1, 60))
 def test_a_trimmed_plan_is_the_plan_between_two_moments(
     make, plans, case: Case, first: int, last: int
 ) -> None:
     job = job_of(make, case)
     plan = case.capped(job.table.sizes, 8)
-    now, finish = 10 + first / 4, 10 + last / 4
+    now, finish = 10 + first / 4, 10 + (first + last) / 4
     trimmed = trimmed_plan(plan, now, finish)
     assert all(start < end for start, end, _ in trimmed)
     for quarter in range(160):

@@ -56,7 +56,9 @@ def explain_job(entries: Iterable[LogEntry], job_id: str) -> Iterator[Statement]
                         workers = change.allocation.workers
                 if job_id in event.plans:
                     yield _statement(
-                        entry, "its plan was made anew", "capacity or throughput was lost"
+                        entry,
+                        "its plan was made anew, its deadline stands",
+                        "what it has left is less, or more, than its plan foresaw",
                     )
             elif isinstance(event, ev.JobAdmitted) and job_id in event.plans_moved:
                 yield _statement(

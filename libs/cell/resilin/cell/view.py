@@ -74,7 +74,7 @@ def job_view(state: CellState, job: JobState) -> JobView | None:
     if table is None:
         return None
     resumes_at = -math.inf
-    if job.placed and not job.trains:
+    if job.placed_workers and not job.trains:
         stop = stop_seconds(state.configuration.stop_cost, job.placed_workers)
         resumes_at = max(job.placed_at_seconds + stop, state.now_seconds)
     requested = spec.elastic.requested_replicas
@@ -113,7 +113,8 @@ def _size_table(
 ) -> SizeTable | None:
     """Prepare a curve for planning; the same few curves serve all jobs of a cell."""
     known: Mapping[int, float] = dict(rates)
-    allowed = [n for n in sorted(known) if elastic.allows(n)]
+    # Rates of absurd scale over- or underflow when they are scaled: not known, then.
+    allowed = [n for n in sorted(known) if elastic.allows(n) and 0 < known[n] < math.inf]
     if not allowed:
         return None
     curve = ThroughputCurve.from_mapping({n: known[n] for n in allowed})

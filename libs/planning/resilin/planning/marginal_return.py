@@ -48,7 +48,8 @@ def spread_spare(
         heapq.heappush(queue, (*key, job.order, size, job))
 
     for job in view.jobs:
-        if job.remaining_iterations > NO_WORK:
+        # Who seems to be done has not said so yet, and keeps what it has until then.
+        if job.remaining_iterations > NO_WORK or job.workers:
             offer(job, _next_size(job, workers[job.job_id]))
     while spare > 0 and queue:
         *_, size, job = heapq.heappop(queue)
@@ -104,6 +105,8 @@ def _worth_it(
     keeps = size == job.workers
     stop = max(0.0, job.resumes_at_seconds - view.now_seconds) if keeps else table.stop_at[size]
     if table.rate_at[size] <= table.rate_at[current]:
+        return False
+    if size > job.workers and job.remaining_iterations <= NO_WORK:
         return False
     if stop == 0:
         return True
