@@ -666,3 +666,90 @@ def test_the_specification_is_kept_as_it_was_submitted() -> None:
     log = a_cell()
     taken(log, submit("a", tenant="team", within_seconds=60.0))
     assert folded(log, ADMISSION).cell.jobs["a"].job == job("a", tenant="team", within_seconds=60)
+
+
+# --- overload ------------------------------------------------------------------------------
+
+SIX_HOURS = 6 * 3600.0
+
+
+def overloaded(admission: str = "most-jobs") -> HandMadeLog:
+    """Four GPUs, a window's history, and a job of 200,000 GPU seconds that was promised early.
+
+    In six hours these GPUs have 86,400 GPU seconds; one and a half times that may be asked for.
+    """
+    log = a_cell(1, 4, VirtualCluster(admission=admission))
+    log.given(submitted("early", deadline=1e6, iterations=200_000))
+    assert isinstance(verdict(log), ev.JobAdmitted)
+    return log.at(SIX_HOURS)
+
+
+def ask(log: HandMadeLog, **iterations: int) -> list[tuple[str, RejectionReason | None]]:
+    for job_id, work in iterations.items():
+        log.given(submitted(job_id, at=SIX_HOURS, deadline=2e6, iterations=work))
+    return [(one.job_id, getattr(one, "reason", None)) for one in answered(log)]  # type: ignore[attr-defined]  # answers
+
+
+def test_while_more_is_asked_than_there_is_the_largest_get_no_promise() -> None:
+    asked = ask(overloaded(), small=100, large=200_000, middle=10_000)
+    assert asked == [
+        ("small", None),
+        ("large", RejectionReason.CELL_OVERLOADED),
+        ("middle", None),
+    ]
+
+
+def test_an_overloaded_cell_has_no_offer_to_make() -> None:
+    log = overloaded().given(
+        submitted("small", at=SIX_HOURS, deadline=2e6),
+        submitted("middle", at=SIX_HOURS, deadline=2e6),
+        submitted("large", at=SIX_HOURS, deadline=2e6, iterations=200_000),
+    )
+    *_, refusal = answered(log)
+    assert isinstance(refusal, ev.JobRejected)
+    assert refusal.earliest_deadline_seconds is None
+    assert "Soft" in refusal.message
+
+
+def test_no_job_up_to_the_median_is_refused_for_its_size() -> None:
+    assert ask(overloaded(), small=100, large=200_000) == [("small", None), ("large", None)]
+
+
+def test_as_long_as_there_is_enough_size_does_not_matter() -> None:
+    assert ask(overloaded(), small=100, large=100_000) == [("small", None), ("large", None)]
+
+
+def test_a_cluster_may_promise_to_every_feasible_job() -> None:
+    asked = ask(overloaded("every-feasible-job"), small=100, large=200_000, middle=10_000)
+    assert {reason for _, reason in asked} == {None}
+
+
+def test_jobs_that_want_no_promise_are_let_in_however_large() -> None:
+    log = overloaded()
+    asked = ask(log, small=100, large=200_000, middle=10_000)
+    assert ("large", RejectionReason.CELL_OVERLOADED) in asked
+    soft = DeadlinePolicy.SOFT
+    log.given(submitted("soft", deadline=2e6, iterations=200_000, policy=soft))
+    log.given(submitted("best-effort", iterations=10**9))
+    assert [type(answer) for answer in answered(log)] == [ev.JobAdmitted] * 2
+
+
+def test_what_was_asked_long_ago_is_forgotten() -> None:
+    log = overloaded()
+    ask(log, small=100, large=200_000)
+    asked = folded(log, ADMISSION).asked["default"]
+    assert [needed for _, needed in asked] == [100.0, 200_000.0]
+    later = 3 * SIX_HOURS
+    log.at(later).given(submitted("later", at=later, deadline=3e6))
+    assert folded(log, ADMISSION).asked["default"] == [(later, 100.0)]
+
+
+@pytest.mark.parametrize("deadline", [9e5, 1.5e6], ids=["earlier", "later"])
+def test_a_job_that_is_promised_may_move_its_deadline_in_an_overloaded_cell(
+    deadline: float,
+) -> None:
+    log = overloaded()
+    asked = ask(log, small=100, large=200_000, middle=10_000)
+    assert ("large", RejectionReason.CELL_OVERLOADED) in asked
+    log.given(deadline_asked("early", deadline))
+    assert isinstance(verdict(log), ev.DeadlineChanged)

@@ -12,6 +12,7 @@ costs one decision, and one refusal does not refuse its neighbours.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -200,14 +201,16 @@ def _judge_deadline(views: _Views, job_id: str, deadline_seconds: float) -> ev.E
         )
     views.remove(job_id)
     asked = replace(candidate, deadline_seconds=deadline_seconds)
-    answer = policy.judge(views.of(name), asked)
+    # Overload decides who gets a promise, not whether one that was given may move.
+    view = replace(views.of(name), smallest_refused_gpu_seconds=math.inf)
+    answer = policy.judge(view, asked)
     if isinstance(answer, Admission):
         moved = dict(answer.plans_moved)
         views.add(name, replace(asked, plan=answer.plan), moved)
         return ev.DeadlineChanged(
             job_id=job_id, deadline_seconds=deadline_seconds, plan=answer.plan, plans_moved=moved
         )
-    earliest = policy.earliest_deadline(views.of(name), asked)
+    earliest = policy.earliest_deadline(view, asked)
     views.add(name, candidate, {})
     return ev.DeadlineChangeRejected(
         job_id=job_id,
