@@ -9,10 +9,10 @@ import platform
 import sys
 from pathlib import Path
 
-from benchmarks import admission, scheduler
+from benchmarks import admission, replay, scheduler
 from benchmarks.harness import Options
 
-BENCHMARKS = {"scheduler": scheduler.tables, "admission": admission.tables}
+BENCHMARKS = {"scheduler": scheduler.tables, "admission": admission.tables, "replay": replay.tables}
 
 
 def main() -> int:

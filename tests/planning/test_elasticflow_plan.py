@@ -534,9 +534,10 @@ def test_a_hopeless_job_does_not_take_others_down_with_it(make, plans) -> None:
     assert answer.workers["job-1"] == 2
 
 
-def test_what_seems_to_be_done_keeps_what_it_has_until_it_says_so(make) -> None:
+@pytest.mark.parametrize("stop", [0.0, 1.0])
+def test_what_seems_to_be_done_keeps_what_it_has_until_it_says_so(make, stop: float) -> None:
     """Believed throughput may be too high: a job that is stopped a moment early pays for it."""
-    table = make.table({1: 1.0, 2: 2.0, 4: 4.0}, stop=1.0)
+    table = make.table({1: 1.0, 2: 2.0, 4: 4.0}, stop)
     jobs = (
         make.job("job-0", table, 0.0, binding=B, workers=4),
         make.job("job-1", table, 0.0, 99.0, workers=2, plan=((0.0, 20.0, 2),)),
