@@ -178,13 +178,15 @@ def test_a_lost_node_takes_its_jobs_back_to_their_checkpoints() -> None:
     assert only == completed("elsewhere", 1)
 
 
-def test_a_change_is_a_checkpoint() -> None:
-    world = World(Physics(checkpoint_interval_seconds=1000.0))
-    world.instruct(1, FOUR, 0.0)
+@pytest.mark.parametrize("lost_at", [11.0, 20.0], ids=["while it stands still", "after"])
+def test_a_change_is_a_checkpoint(lost_at: float) -> None:
+    stop = StopCost(fixed_seconds=2.0)
+    world = World(Physics(stop_cost=stop, checkpoint_interval_seconds=1000.0))
+    world.instruct(1, FOUR, -2.0)
     world.until(10.0)
     world.instruct(2, ONE, 10.0, leaving={"s1": (1, 2, 3)})
-    world.until(20.0)
-    _, report, *_ = world.cluster.lose_node("s1", 20.0)
+    world.until(lost_at)
+    _, report, *_ = world.cluster.lose_node("s1", lost_at)
     assert isinstance(report, ev.WorkerLost)
     assert report.iterations_done == 40.0
 

@@ -19,6 +19,7 @@ from tests.support.doubles import (
     WritesForOthers,
     with_double,
 )
+from tests.support.events import progressed
 from tests.support.runs import written
 
 from resilin.contracts import events as ev
@@ -95,6 +96,21 @@ def test_every_kind_of_trouble_is_drawn() -> None:
     assert kinds >= {CancelJob, ChangeDeadline, CordonServer, RemoveServer}
     assert policies == {"elasticflow", "edf", "fifo"}
     assert failing == noisy == costly == {True, False}
+
+
+def test_a_report_comes_late_or_twice_but_never_not_at_all_and_the_first_ones_in_order() -> None:
+    broken = faults.Faults(random.Random(1), share=0.5)
+    arrivals: list[list[float]] = []
+    for number in range(200):
+        report = progressed("a", 1, float(number))
+        copies = list(broken.disturb(report, float(number)))
+        assert {copy for _, copy in copies} == {report}
+        assert all(moment >= number for moment, _ in copies)
+        arrivals.append([moment for moment, _ in copies])
+    firsts = [moments[0] for moments in arrivals]
+    assert firsts == sorted(firsts)
+    assert {len(moments) for moments in arrivals} == {1, 2}
+    assert sum(len(moments) == 2 for moments in arrivals) == broken.counts["report repeated"]
 
 
 class Witness(LoanManagerDecider):

@@ -64,20 +64,24 @@ def cluster_view(state: CellState, virtual_cluster: str) -> ClusterView:
 def job_view(state: CellState, job: JobState) -> JobView | None:
     """View one job at the state's moment; None if no throughput is known at any of its sizes."""
     spec = job.job.spec
+    elastic, cost = spec.elastic, state.configuration.stop_cost
     rates = state.believed_rates(job)
     table = _size_table(
         tuple(rates.items()),
-        spec.elastic,
-        state.configuration.stop_cost,
+        elastic.min_replicas,
+        elastic.max_replicas,
+        elastic.allowed_replicas,
+        cost.fixed_seconds,
+        cost.per_doubling_seconds,
         bool(job.measured),
     )
     if table is None:
         return None
     resumes_at = -math.inf
     if job.placed_workers and not job.trains:
-        stop = stop_seconds(state.configuration.stop_cost, job.placed_workers)
+        stop = stop_seconds(cost, job.placed_workers)
         resumes_at = max(job.placed_at_seconds + stop, state.now_seconds)
-    requested = spec.elastic.requested_replicas
+    requested = elastic.requested_replicas
     return JobView(
         job_id=job.job_id,
         order=job.order,
@@ -107,11 +111,21 @@ def _remaining_iterations(state: CellState, job: JobState) -> float:
 @lru_cache(maxsize=4096)
 def _size_table(
     rates: tuple[tuple[int, float], ...],
-    elastic: Elastic,
-    cost: StopCost,
+    min_replicas: int,
+    max_replicas: int | None,
+    allowed_replicas: tuple[int, ...] | None,
+    fixed_seconds: float,
+    per_doubling_seconds: float,
     measured: bool,  # noqa: FBT001 (a cache key)
 ) -> SizeTable | None:
-    """Prepare a curve for planning; the same few curves serve all jobs of a cell."""
+    """Prepare a curve for planning; the same few curves serve all jobs of a cell.
+
+    Keyed by plain values: to compare two models takes longer than all the rest of a view.
+    """
+    elastic = Elastic(
+        min_replicas=min_replicas, max_replicas=max_replicas, allowed_replicas=allowed_replicas
+    )
+    cost = StopCost(fixed_seconds=fixed_seconds, per_doubling_seconds=per_doubling_seconds)
     known: Mapping[int, float] = dict(rates)
     # Rates of absurd scale over- or underflow when they are scaled: not known, then.
     allowed = [n for n in sorted(known) if elastic.allows(n) and 0 < known[n] < math.inf]

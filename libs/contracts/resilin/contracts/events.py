@@ -91,7 +91,7 @@ class Event(EventModel):
 
     writer: ClassVar[str]
     nature: ClassVar[Literal["fact", "decision", "kernel"]]
-    version: int = 1
+    version: Annotated[int, Field(strict=True)] = 1
 
 
 class UnknownEvent(EventModel):
