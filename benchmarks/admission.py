@@ -19,21 +19,19 @@ from benchmarks.harness import (
     repeated,
     spread_of,
 )
-from benchmarks.worlds import World, generated_world
+from benchmarks.worlds import generated_world, loaded_cell
 from resilin.admission.decider import AdmissionDecider
 from resilin.admission.state import AdmissionState
 from resilin.cell.view import cluster_view
 from resilin.contracts import events as ev
 from resilin.contracts.record import LogEntry, Record
 from resilin.contracts.values import SourcePosition
-from resilin.eventlog.memory import MemoryLog
 from resilin.kernel.snapshot import dump, load, state_hash
 from resilin.planning.capacity import CapacityProfile
 from resilin.simulation.scenario import job_specification
-from resilin.simulation.simulation import Simulation
 from resilin.workloads import TraceJob
 
-__all__ = ["loaded_cell", "measure", "tables"]
+__all__ = ["measure", "tables"]
 
 SERVERS = 1_000
 LIVE_JOBS = 1_000
@@ -41,7 +39,6 @@ NEWCOMERS = 400
 # Deadlines in terms of a job's duration at its requested size: the tighter, the more GPUs a
 # promise takes. The first leaves a few of the GPUs unpromised, the second none.
 TIGHTNESS = ((0.25, 0.7), (0.2, 0.6))
-SETTLED_SECONDS = 60.0
 
 
 def tables(options: Options) -> Iterator[Table]:
@@ -83,46 +80,11 @@ def measure(task: Answer) -> Answer:
     return _build(path, (least, most)) if task["step"] == "build" else _ask(path, (least, most))
 
 
-def _jobs(tightness: tuple[float, float]) -> World:
-    """Generate more jobs than either step needs: the first are live, the last newcomers."""
-    return generated_world(
-        4 * LIVE_JOBS,
-        SERVERS,
-        load=0.9,
-        mean_interarrival_seconds=60.0,
-        deadline_tightness=tightness,
-    )
-
-
-def loaded_cell(jobs: int, servers: int, tightness: tuple[float, float]) -> Simulation:
-    """Submit jobs to a cell all at once, and run it until they train."""
-    world = generated_world(
-        4 * jobs, servers, load=0.9, mean_interarrival_seconds=60.0, deadline_tightness=tightness
-    )
-    within_reach = tuple(job for job in world.trace.jobs if _can_be_met(world, job))
-    world = replace(world, trace=replace(world.trace, jobs=within_reach[:jobs]))
-    start = world.commands[0].at_seconds
-    burst = [replace(timed, at_seconds=start) for timed in world.commands]
-    simulation = Simulation(MemoryLog(), burst, world.physics)
-    simulation.run(until_seconds=start + SETTLED_SECONDS)
-    return simulation
-
-
-def _can_be_met(world: World, job: TraceJob) -> bool:
-    """Say whether a job alone would be in time; jobs that cannot do not load a cell."""
-    assert job.deadline_seconds is not None, "all generated jobs have one"  # noqa: S101 (invariant)
-    fastest = max(world.curves[job.model, job.global_batch].iterations_per_second)
-    window = job.deadline_seconds - job.submitted_at_seconds
-    return job.iterations / fastest + 2 * SETTLED_SECONDS < window
-
-
 def _build(path: Path, tightness: tuple[float, float]) -> Answer:
     began = time.process_time()
-    simulation = loaded_cell(LIVE_JOBS, SERVERS, tightness)
-    leader = simulation.leader("admission")
-    assert leader is not None, "no instance was stopped"  # noqa: S101 (invariant)
-    path.write_bytes(dump(leader.host.folded, AdmissionState))
-    cell = leader.host.folded.state.cell
+    folded = loaded_cell(LIVE_JOBS, SERVERS, deadline_tightness=tightness)
+    path.write_bytes(dump(folded, AdmissionState))
+    cell = folded.state.cell
     live = [job for job in cell.jobs.values() if job.live]
     view = cluster_view(cell, "default")
     left = CapacityProfile.after(view.now_seconds, view.gpus, [job.plan for job in live])
@@ -139,8 +101,16 @@ def _ask(path: Path, tightness: tuple[float, float]) -> Answer:
     folded = load(path.read_bytes(), AdmissionState)
     before = state_hash(folded.state, AdmissionState)
     decider = AdmissionDecider()
+    newcomers = generated_world(
+        NEWCOMERS,
+        SERVERS,
+        seed=1,
+        load=0.9,
+        mean_interarrival_seconds=60.0,
+        deadline_tightness=tightness,
+    )
     milliseconds: dict[str, list[float]] = {}
-    for number, job in enumerate(_jobs(tightness).trace.jobs[-NEWCOMERS:]):
+    for number, job in enumerate(newcomers.trace.jobs):
         state = _scratch(folded.state)
         asked = _submission(number, job, state.cell.now_seconds)
         record = Record(

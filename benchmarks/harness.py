@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "BenchmarkError",
     "Cell",
     "Options",
     "Spread",
     "Table",
     "answer_task",
     "fresh",
-    "median",
     "peak_memory_mebibytes",
     "percentile",
     "repeated",
@@ -34,6 +34,10 @@ __all__ = [
 
 ROOT = Path(__file__).resolve().parent.parent
 Answer = dict[str, Any]
+
+
+class BenchmarkError(RuntimeError):
+    """A benchmark could not be carried out, or its answer is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,8 @@ class Spread:
     most: float
 
     def __str__(self) -> str:
+        if self.least == self.most:
+            return _digits(self.median)
         return f"{_digits(self.median)} ({_digits(self.least)}-{_digits(self.most)})"
 
 
@@ -85,16 +91,18 @@ class Table:
     def as_text(self) -> str:
         """Lay the table out in columns; text to the left, numbers to the right."""
         lines = [[*self.columns], *([_text(cell) for cell in row] for row in self.rows)]
-        widths = [max(len(line[place]) for line in lines) for place in range(len(self.columns))]
-        text = [self.title, ""]
+        places = range(len(self.columns))
+        widths = [max(len(line[place]) for line in lines) for place in places]
+        is_text = [all(isinstance(row[place], str) for row in self.rows) for place in places]
+        shown = [self.title, ""]
         for line in lines:
             cells = [
-                cell.ljust(width) if place == 0 else cell.rjust(width)
-                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+                cell.ljust(width) if left else cell.rjust(width)
+                for cell, width, left in zip(line, widths, is_text, strict=True)
             ]
-            text.append("  " + "  ".join(cells).rstrip())
-        text += [f"  ({note})" for note in self.notes]
-        return "\n".join(text) + "\n"
+            shown.append("  " + "  ".join(cells).rstrip())
+        shown += [f"  ({note})" for note in self.notes]
+        return "\n".join(shown) + "\n"
 
     def as_plain(self) -> Answer:
         """Return the table as JSON holds it."""
@@ -114,7 +122,9 @@ def _plain(cell: Cell) -> object:
 def _text(cell: Cell) -> str:
     if cell is None:
         return "-"
-    return _digits(cell) if isinstance(cell, float) else str(cell)
+    if isinstance(cell, float):
+        return _digits(cell)
+    return f"{cell:,}" if isinstance(cell, int) else str(cell)
 
 
 def _digits(number: float) -> str:
@@ -130,11 +140,6 @@ def spread_of(values: Iterable[float]) -> Spread:
     return Spread(statistics.median(listed), min(listed), max(listed))
 
 
-def median(values: Iterable[float]) -> float:
-    """Return the median."""
-    return statistics.median(values)
-
-
 def percentile(values: Iterable[float], share: float) -> float:
     """Return the smallest value that at least this share of all values does not exceed."""
     ordered = sorted(values)
@@ -145,7 +150,7 @@ def fresh(module: str, task: Mapping[str, Any]) -> Answer:
     """Run one task of a benchmark in a fresh process and return its answer.
 
     Raises:
-        RuntimeError: If the process failed; it has said why on the error stream.
+        BenchmarkError: If the process failed; it has said why on the error stream.
     """
     command = [sys.executable, "-m", f"benchmarks.{module}", json.dumps(task)]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
@@ -153,7 +158,7 @@ def fresh(module: str, task: Mapping[str, Any]) -> Answer:
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=False
     )
     if done.returncode:
-        raise RuntimeError(f"benchmarks.{module} failed with status {done.returncode}: {task}")
+        raise BenchmarkError(f"benchmarks.{module} failed with status {done.returncode}: {task}")
     answer: Answer = json.loads(done.stdout)
     return answer
 

@@ -9,7 +9,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Answer, Options, Table, answer_task, fresh, repeated, spread_of
+from benchmarks.harness import (
+    Answer,
+    BenchmarkError,
+    Options,
+    Table,
+    answer_task,
+    fresh,
+    repeated,
+    spread_of,
+)
 from benchmarks.worlds import generated_world
 from resilin.contracts.record import LogEntry
 from resilin.eventlog.port import Snapshot
@@ -48,7 +57,7 @@ def tables(options: Options) -> Iterator[Table]:
                 answers = repeated("replay", step, options.repetitions)
                 live = {service: built["hashes"][service] for service in services}
                 if any(answer["hashes"] != live for answer in answers):
-                    raise RuntimeError(f"a replayed state is not the live one: {title}")
+                    raise BenchmarkError(f"a replayed state is not the live one: {title}")
                 table.rows.append(
                     (
                         title,

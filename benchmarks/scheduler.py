@@ -41,6 +41,11 @@ class _Run:
         stops = "stops modelled" if self.modelled_stops else "stops free"
         return f"{self.trace.removesuffix('.csv')} on {self.servers} x 8, {stops}"
 
+    @property
+    def heading(self) -> str:
+        name = self.trace.removesuffix(".csv").removesuffix("-128-gpus")
+        return f"{name}, {'modelled' if self.modelled_stops else 'free'}"
+
 
 RUNS = (
     _Run(BUILT_IN, 16, modelled_stops=True),
@@ -50,6 +55,9 @@ RUNS = (
     _Run("cluster06.csv", 64, modelled_stops=False),
     _Run("cluster01.csv", 64, modelled_stops=False),
 )
+
+DECIDERS = ("admission", "allocator", "placement")
+"""The services that decide at all in this version; the others record facts."""
 
 
 def tables(options: Options) -> Iterator[Table]:
@@ -99,7 +107,7 @@ def tables(options: Options) -> Iterator[Table]:
             )
         )
         columns.append(dissected)
-        parts.columns = (*parts.columns, run.title)
+        parts.columns = (*parts.columns, run.heading)
     for part in columns[0]["parts"]:
         shares = (100 * column["parts"][part] / sum(column["parts"].values()) for column in columns)
         parts.rows.append((part, *shares))
@@ -208,11 +216,12 @@ def _put_into(simulation: Simulation, log: SqliteLog, stopwatch: _Stopwatch) -> 
     def watch(owner: object, method: str, part: str) -> None:
         setattr(owner, method, stopwatch.around(part, getattr(owner, method)))
 
-    instances = [instance for (instance,) in simulation.instances.values()]
-    for instance in instances:
-        watch(instance.host, "poll", f"deciding: {instance.host.service}")
-    for instance in instances:
-        watch(instance.host, "fold", f"folding: {instance.host.service}")
+    hosts = {name: instance.host for name, (instance,) in simulation.instances.items()}
+    for name, host in hosts.items():
+        watch(host, "poll", f"deciding: {name if name in DECIDERS else 'the other four'}")
+    for name, host in hosts.items():
+        watch(host, "fold", f"folding: {name}")
+    for (instance,) in simulation.instances.values():
         watch(instance, "accept", "taking in commands and reports")
     watch(log, "append", "log: encoding and appending")
     for method in ("carry_out", "next_seconds"):

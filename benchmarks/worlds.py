@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from resilin.admission.state import AdmissionState
 from resilin.contracts.values import StopCost
+from resilin.eventlog.memory import MemoryLog
+from resilin.kernel.host import Folded
 from resilin.simulation.cluster import Physics
 from resilin.simulation.scenario import Cluster, configuration, opening_commands, submissions
-from resilin.simulation.simulation import TimedCommand
+from resilin.simulation.simulation import Simulation, TimedCommand
 from resilin.workloads import (
     CurveBook,
     Trace,
+    TraceJob,
     built_in_curves,
     generate_preset,
     generate_trace,
@@ -19,10 +23,13 @@ from resilin.workloads import (
     read_trace,
 )
 
-__all__ = ["BUILT_IN", "World", "generated_world", "traced_world"]
+__all__ = ["BUILT_IN", "World", "generated_world", "loaded_cell", "traced_world"]
 
 BUILT_IN = "one-day-128-gpus"
 """The preset that stands for a trace where no trace file is meant."""
+
+SETTLED_SECONDS = 60.0
+"""After that long a job that was placed trains, whatever its stop takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,7 @@ def generated_world(
     *,
     load: float,
     mean_interarrival_seconds: float,
+    seed: int = 0,
     throughput_noise: float = 0.0,
     deadline_tightness: tuple[float, float] = (0.5, 1.5),
 ) -> World:
@@ -93,7 +101,7 @@ def generated_world(
     cluster = Cluster(servers, 8)
     trace = generate_trace(
         jobs=jobs,
-        seed=0,
+        seed=seed,
         curves=curves,
         mean_interarrival_seconds=mean_interarrival_seconds,
         cluster_gpus=cluster.gpus,
@@ -101,3 +109,43 @@ def generated_world(
         deadline_tightness=deadline_tightness,
     )
     return World(trace, curves, cluster, StopCost.modelled(), throughput_noise)
+
+
+def loaded_cell(
+    live_jobs: int, servers: int, *, deadline_tightness: tuple[float, float]
+) -> Folded[AdmissionState]:
+    """Return what admission has folded of a cell in which so many jobs train.
+
+    They are submitted all at once, admitted, allocated and placed by the services, and have
+    just begun; a few of them may have to wait, or may not fit into the cell.
+
+    Args:
+        live_jobs: Jobs to submit; each could be in time if it were alone.
+        servers: Servers of 8 GPUs.
+        deadline_tightness: Least and largest deadline, in durations at the requested size.
+            The tighter, the more GPUs a promise takes.
+    """
+    world = generated_world(
+        4 * live_jobs,
+        servers,
+        load=0.9,
+        mean_interarrival_seconds=60.0,
+        deadline_tightness=deadline_tightness,
+    )
+    within_reach = tuple(job for job in world.trace.jobs if _can_be_met(world, job))
+    world = replace(world, trace=replace(world.trace, jobs=within_reach[:live_jobs]))
+    start = world.commands[0].at_seconds
+    burst = [replace(timed, at_seconds=start) for timed in world.commands]
+    simulation = Simulation(MemoryLog(), burst, world.physics)
+    simulation.run(until_seconds=start + SETTLED_SECONDS)
+    (admission,) = simulation.instances["admission"]
+    folded: Folded[AdmissionState] = admission.host.folded
+    return folded
+
+
+def _can_be_met(world: World, job: TraceJob) -> bool:
+    """Say whether a job alone would be in time, the time to settle left out."""
+    fastest = max(world.curves[job.model, job.global_batch].iterations_per_second)
+    after = 0.0 if job.deadline_seconds is None else job.deadline_seconds
+    window = after - job.submitted_at_seconds
+    return job.iterations / fastest + 2 * SETTLED_SECONDS < window
