@@ -63,6 +63,18 @@ MAY_IMPORT: dict[str, set[str]] = {
         "stability_detector",
         "executor",
     },
+    # A grid of simulations beside the papers' figures.
+    "evaluation": set(),
+    # Runs one service instance, whichever it is handed: it knows no service.
+    "runtime": set(),
+    # Rows for people and dashboards, from the log.
+    "archive": set(),
+    # What trains: the leader and the workers of one job. It knows no service and no log.
+    "elastic": set(),
+    # Starts and watches what trains on one node, as the executor says.
+    "agent": set(),
+    # A runner: all services in one process.
+    "embedded": set(),
     # The command line stands above everything but the services it has no command for.
     "cli": {
         "contracts",

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from resilin.contracts.record import LogEntry, Record
 
-__all__ = ["EventLog", "Snapshot", "SnapshotStore"]
+__all__ = ["EventLog", "Message", "MessageTooLargeError", "MessageTopic", "Snapshot", "SnapshotStore"]
 
 
 class EventLog(Protocol):
@@ -54,3 +54,44 @@ class SnapshotStore(Protocol):
     def load(self, service: str) -> Snapshot | None:
         """Return the service's newest snapshot."""
         ...
+
+
+class Message(NamedTuple):
+    """One message of a topic beside the log: commands, dead letters.
+
+    Attributes:
+        offset: Its place in the topic.
+        key: What it is keyed by; None for nothing.
+        value: Its bytes as they were sent, readable or not.
+    """
+
+    offset: int
+    key: bytes | None
+    value: bytes
+
+
+class MessageTopic(Protocol):
+    """One cell's partition of a topic beside the log: any bytes, in order, never changed."""
+
+    def produce(self, value: bytes, key: bytes | None = None) -> int:
+        """Append one message durably; return its offset.
+
+        Raises:
+            MessageTooLargeError: If the topic does not take messages of this size.
+        """
+        ...
+
+    def read(self, after: int = -1) -> Iterator[Message]:
+        """Yield the messages with an offset above ``after``, in order, up to the end as of now.
+
+        Starts at the oldest message that is still kept.
+        """
+        ...
+
+    def end_offset(self) -> int:
+        """Return the offset of the last message, -1 for an empty topic."""
+        ...
+
+
+class MessageTooLargeError(ValueError):
+    """A message is larger than its topic takes; the text says both sizes."""

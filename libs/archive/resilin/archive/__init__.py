@@ -1,0 +1,1 @@
+"""Finished jobs, allocations and measured throughput in PostgreSQL."""

@@ -1,0 +1,1 @@
+"""The elastic worker runtime: user API, leader and workers of one job."""

@@ -1,0 +1,1 @@
+"""Grids of policies, traces and cluster sizes beside the papers' figures."""

@@ -1,0 +1,1 @@
+"""Runs one service instance live: settings, clock, logs, health, metrics, leadership."""
