@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from resilin.cell import gpu_sets
+from resilin.cell.service_received import ServiceReceived
 from resilin.contracts import events as ev
 from resilin.contracts.job_specification import DeadlinePolicy, JobSpecification
 from resilin.contracts.record import LogEntry
-from resilin.contracts.values import CellConfiguration, GpuSet, Segment, Server
+from resilin.contracts.values import Allocation, CellConfiguration, GpuSet, Segment, Server
+from resilin.planning.goodput import iteration_worth
 
 __all__ = ["CellState", "JobState", "Phase", "ServerState", "curve_key", "evolve_cell"]
 
@@ -86,6 +88,11 @@ class JobState:
         iterations_done: Work done at ``progress_at_seconds``.
         progress_at_seconds: When that was so.
         measured: Iterations per second by worker count, where measured.
+        service: What it has had of the cluster.
+        adapted_batch: The global batch in force where a policy chose another than the job
+            came with; None otherwise.
+        learning_rate_factor: Against the submitter's own rate.
+        gradient_noise_scale: In samples, as last measured; None if it never was.
     """
 
     job_id: str
@@ -110,6 +117,10 @@ class JobState:
     iterations_done: float = 0.0
     progress_at_seconds: float = 0.0
     measured: dict[int, float] = field(default_factory=dict)
+    service: ServiceReceived = field(default_factory=ServiceReceived)
+    adapted_batch: int | None = None
+    learning_rate_factor: float = 1.0
+    gradient_noise_scale: float | None = None
 
     def released_by(self, report: ev.WorkersReleased) -> GpuSet:
         """Return the GPUs that a report really frees.
@@ -145,6 +156,8 @@ class CellState:
         servers: By id, in the order they were added.
         jobs: By id, in order of submission; a job that ended leaves once its GPUs are free.
         submitted: How many jobs were submitted so far.
+        finished_gpu_seconds: GPU time that each of the jobs completed last took, oldest
+            first, by virtual cluster.
     """
 
     now_seconds: float = 0.0
@@ -153,20 +166,40 @@ class CellState:
     servers: dict[str, ServerState] = field(default_factory=dict)
     jobs: dict[str, JobState] = field(default_factory=dict)
     submitted: int = 0
+    finished_gpu_seconds: dict[str, list[float]] = field(default_factory=dict)
 
     def curve_rate(self, job: JobState, workers: int) -> float:
         """Return the throughput believed of a job at a worker count; 0 where none is known."""
         return self.believed_rates(job).get(workers, 0.0)
 
     def believed_rates(self, job: JobState) -> dict[int, float]:
-        """Return a job's throughput by workers: as measured, else its curve to that scale."""
+        """Return a job's throughput by workers: as measured, else its curve to that scale.
+
+        In iterations of the batch that the job came with, whatever batch is in force.
+        """
         spec = job.job.spec
         curve = self.curves.get(curve_key(spec.model, spec.global_batch), {})
-        if not job.measured:
-            return curve
-        ratios = [rate / curve[n] for n, rate in job.measured.items() if n in curve]
-        scale = sum(ratios) / len(ratios) if ratios else 1.0
-        return {**{n: rate * scale for n, rate in curve.items()}, **job.measured}
+        if job.measured:
+            scale = _measured_scale(job, curve)
+            known = {**{n: rate * scale for n, rate in curve.items()}, **job.measured}
+        else:
+            scale, known = 1.0, curve
+        if job.adapted_batch is None:
+            return known
+        steps = self.curves.get(curve_key(spec.model, job.adapted_batch), {})
+        worth = scale * iteration_worth(
+            job.adapted_batch, spec.global_batch, job.gradient_noise_scale or 0.0
+        )
+        return {n: rate * worth for n, rate in steps.items()}
+
+    def step_rate(self, job: JobState, workers: int) -> float:
+        """Return the iterations per second believed of a job, of the batch in force."""
+        if job.adapted_batch is None:
+            return self.curve_rate(job, workers)
+        worth = iteration_worth(
+            job.adapted_batch, job.job.spec.global_batch, job.gradient_noise_scale or 0.0
+        )
+        return self.curve_rate(job, workers) / worth
 
     def iterations_done(self, job: JobState, now_seconds: float) -> float:
         """Return a job's work done by ``now_seconds``: as last reported, plus the time since."""
@@ -177,9 +210,19 @@ class CellState:
         return min(done, job.job.spec.total_iterations)
 
 
+def _measured_scale(job: JobState, curve: dict[int, float]) -> float:
+    """Return how much faster than its curve a job was where both are known."""
+    ratios = [rate / curve[n] for n, rate in job.measured.items() if n in curve]
+    return sum(ratios) / len(ratios) if ratios else 1.0
+
+
 def curve_key(model: str, global_batch: int) -> str:
     """Name a throughput curve in the state: ``model/global batch``."""
     return f"{model}/{global_batch}"
+
+
+# How many finished jobs tell how long jobs are; older ones say little of today's.
+REMEMBERED_FINISHED = 500
 
 
 def evolve_cell(state: CellState, event: ev.Event | ev.UnknownEvent, entry: LogEntry) -> CellState:
@@ -265,6 +308,7 @@ def _release_server(state: CellState, server_id: str) -> None:
         if server_id in job.placed:
             job.trains = False
             job.placed, job.placed_workers = {}, 0
+            job.service.change(0, state.now_seconds)
             job.progress_at_seconds = state.now_seconds
             for server, index in gpu_sets.each(job.held):
                 job.leaving.setdefault(f"{server}/{index}", job.generation)
@@ -282,6 +326,10 @@ def _job_submitted(state: CellState, event: ev.JobSubmitted) -> None:
         event.submitted_at_seconds,
         event.deadline_seconds,
         progress_at_seconds=event.submitted_at_seconds,
+        service=ServiceReceived(
+            counted_at_seconds=event.submitted_at_seconds,
+            since_seconds=event.submitted_at_seconds,
+        ),
     )
     state.submitted += 1
 
@@ -312,6 +360,12 @@ def _job_cancelled(state: CellState, event: ev.JobCancelled) -> None:
 
 
 def _job_completed(state: CellState, event: ev.JobCompleted) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is not None and job.live:
+        finished = state.finished_gpu_seconds.setdefault(job.job.spec.virtual_cluster, [])
+        finished.append(job.service.gpu_seconds_at(state.now_seconds))
+        if len(finished) > REMEMBERED_FINISHED:
+            del finished[0]
     _end(state, event.job_id, Phase.COMPLETED)
 
 
@@ -332,6 +386,7 @@ def _end(state: CellState, job_id: str, phase: Phase) -> None:
     for server, index in gpu_sets.each(job.held):
         job.leaving.setdefault(f"{server}/{index}", job.generation)
     job.placed, job.placed_workers = {}, 0
+    job.service.change(0, state.now_seconds)
     _forget_if_over(state, job)
 
 
@@ -353,7 +408,24 @@ def _allocation_planned(state: CellState, event: ev.AllocationPlanned) -> None:
         job = state.jobs.get(change.job_id)
         if job is not None and job.live:
             job.wanted_workers = change.allocation.workers
+            _adopt_batch(state, job, change.allocation)
     _adopt_plans(state, event.plans)
+
+
+def _adopt_batch(state: CellState, job: JobState, allocation: Allocation) -> None:
+    """Take a batch for in force: workers change it without a stop."""
+    submitted = job.job.spec.global_batch
+    batch = None if allocation.global_batch == submitted else allocation.global_batch
+    if batch != job.adapted_batch:
+        _count_progress(state, job)
+        job.adapted_batch = batch
+    job.learning_rate_factor = allocation.learning_rate_factor
+
+
+def _count_progress(state: CellState, job: JobState) -> None:
+    """Settle what was extrapolated with the present belief, before that changes."""
+    job.iterations_done = state.iterations_done(job, state.now_seconds)
+    job.progress_at_seconds = max(job.progress_at_seconds, state.now_seconds)
 
 
 def _job_placed(state: CellState, event: ev.JobPlaced | ev.JobMigrated) -> None:
@@ -379,6 +451,7 @@ def _place(state: CellState, job: JobState, generation: int, gpus: GpuSet) -> No
         job.leaving.pop(f"{server}/{index}", None)
     job.generation = generation
     job.placed, job.placed_workers = gpus, gpu_sets.count(gpus)
+    job.service.change(job.placed_workers, state.now_seconds)
     job.placed_at_seconds = state.now_seconds
     job.held = gpu_sets.union(job.held, gpus)
 
@@ -431,16 +504,31 @@ def _worker_lost(state: CellState, event: ev.WorkerLost) -> None:
     for server, index in gpu_sets.each(job.held):
         job.leaving.setdefault(f"{server}/{index}", event.generation)
     job.placed, job.placed_workers = {}, 0
+    job.service.change(0, state.now_seconds)
 
 
 def _throughput_measured(state: CellState, event: ev.ThroughputMeasured) -> None:
     job = state.jobs.get(event.job_id)
     if job is None:
         return
-    # What was extrapolated up to now with the old belief is settled before it changes.
-    job.iterations_done = state.iterations_done(job, state.now_seconds)
-    job.progress_at_seconds = max(job.progress_at_seconds, state.now_seconds)
-    job.measured[event.workers] = event.iterations_per_second
+    _count_progress(state, job)
+    rate = event.iterations_per_second
+    if job.adapted_batch is not None:
+        # Measured with another batch: it tells by how much the job's own curve is off.
+        believed = state.step_rate(job, event.workers)
+        spec = job.job.spec
+        curve = state.curves.get(curve_key(spec.model, spec.global_batch), {})
+        if event.workers not in curve or believed <= 0:
+            return
+        rate *= curve[event.workers] * _measured_scale(job, curve) / believed
+    job.measured[event.workers] = rate
+
+
+def _gradient_noise_measured(state: CellState, event: ev.GradientNoiseMeasured) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is not None:
+        _count_progress(state, job)
+        job.gradient_noise_scale = event.gradient_noise_scale
 
 
 _HANDLERS: dict[type, Callable[..., None]] = {
@@ -469,4 +557,5 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     ev.WorkersReleased: _workers_released,
     ev.WorkerLost: _worker_lost,
     ev.ThroughputMeasured: _throughput_measured,
+    ev.GradientNoiseMeasured: _gradient_noise_measured,
 }

@@ -12,6 +12,8 @@ from enum import IntEnum
 
 import click
 
+from resilin.cli.output import safe_text
+
 __all__ = ["ExitCode", "InputError", "explained", "one_line"]
 
 DEBUG_VARIABLE = "RESILIN_DEBUG"
@@ -23,11 +25,13 @@ class ExitCode(IntEnum):
     OK = 0
     """The command did what it was asked; where it answers a question, the answer is yes."""
     NO = 1
-    """The answer is no: a log is not sound, a job would be refused."""
+    """The answer is no: a log is not sound, a job was refused or did not complete."""
     BAD_INPUT = 2
     """A file, an option or the state of things does not allow it; nothing was written."""
     BUG = 3
     """Something that must not happen did."""
+    NO_ANSWER = 4
+    """The live cell has not answered in time; what was sent to it is kept."""
     INTERRUPTED = 130
     """Ended from the keyboard."""
 
@@ -39,8 +43,8 @@ class InputError(click.ClickException):
 
 
 def one_line(message: str) -> str:
-    """Return a message without line breaks or bytes that a terminal cannot show."""
-    return " ".join(message.split()).encode("utf-8", "backslashreplace").decode()
+    """Return a message without line breaks or what could steer a terminal."""
+    return safe_text(" ".join(message.split()))
 
 
 def explained(error: Exception) -> tuple[str, ExitCode]:

@@ -1,28 +1,36 @@
-"""Logs on the command line: opening and writing them, moments in them, jobs by prefix."""
+"""Logs on the command line: opening and writing them, moments in them, jobs by prefix.
+
+A command that only reads takes a log file or the log of a live cell, and does the same with
+both.
+"""
 
 from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from resilin.cli.errors import InputError
+from resilin.cli.live import LOG_NAME, LiveAddress, ReadableLog, live_options, open_live
 from resilin.contracts import events as ev
 from resilin.contracts.job_specification import parse_deadline
 from resilin.contracts.record import LogEntry
+from resilin.eventlog.port import EventLog
 from resilin.eventlog.sqlite import SqliteLog
 from resilin.report.history import History
 
 __all__ = [
     "LOG_NAME",
     "Moment",
+    "Source",
     "fold_history",
     "log_argument",
     "new_log",
@@ -31,15 +39,79 @@ __all__ = [
     "output_folder",
     "read_moment",
     "resolve_job",
+    "source_argument",
+    "source_of",
 ]
 
-LOG_NAME = "log.resilin"
+AnyCommand = TypeVar("AnyCommand", bound=Callable[..., Any])
 
 log_argument = click.argument("log_file", metavar="LOG", type=click.Path(path_type=Path))
 """The log that a command asks, passed to it as ``log_file``."""
 
 
 # --- reading -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a command reads: a log file, or a live cell where there is none.
+
+    Attributes:
+        log_file: The file, if one was named.
+        address: The cell, if not.
+    """
+
+    log_file: Path | None
+    address: LiveAddress
+
+    @property
+    def name(self) -> str:
+        """The log in a message."""
+        return self.address.name if self.log_file is None else str(self.log_file)
+
+    @contextmanager
+    def open(self) -> Iterator[ReadableLog]:
+        """Open the log to read it.
+
+        Raises:
+            InputError: If there is nothing in it, or no cell.
+            LogFileError: If it is no log.
+        """
+        if self.log_file is not None:
+            with open_log(self.log_file) as log:
+                yield log
+            return
+        with open_live(self.address) as live:
+            if live.log.end_offset() < 0:
+                raise InputError(f"{live.name}: the log is empty")
+            yield live.log
+
+
+def source_argument(command: AnyCommand) -> AnyCommand:
+    """Give a command an optional LOG and the live options, passed to it as ``source``."""
+
+    @click.argument("log_file", metavar="[LOG]", type=click.Path(path_type=Path), required=False)
+    @live_options
+    @wraps(command)
+    def call(
+        *arguments: object, log_file: Path | None, address: LiveAddress, **options: object
+    ) -> object:
+        return command(*arguments, source=source_of(log_file, address), **options)
+
+    return call  # type: ignore[return-value]  # what click sees is the same command
+
+
+def source_of(log_file: Path | None, address: LiveAddress) -> Source:
+    """Return what is to be read.
+
+    Raises:
+        click.UsageError: If both are named on the command line.
+    """
+    if log_file is not None and address.typed:
+        raise click.UsageError(
+            f"LOG {log_file} and the live cell {address.name} are both named: drop one"
+        )
+    return Source(log_file, address)
 
 
 def open_log(path: Path, *, read_only: bool = True) -> SqliteLog:
@@ -65,7 +137,7 @@ def open_log(path: Path, *, read_only: bool = True) -> SqliteLog:
     return SqliteLog(path)
 
 
-def fold_history(entries: Iterable[LogEntry], path: Path) -> History:
+def fold_history(entries: Iterable[LogEntry], name: object) -> History:
     """Fold a log into its history.
 
     Raises:
@@ -73,11 +145,11 @@ def fold_history(entries: Iterable[LogEntry], path: Path) -> History:
     """
     history = History()
     for entry in entries:
-        note_entry(history, entry, path)
+        note_entry(history, entry, name)
     return history
 
 
-def note_entry(history: History, entry: LogEntry, path: Path) -> None:
+def note_entry(history: History, entry: LogEntry, name: object) -> None:
     """Fold one entry into a history.
 
     Raises:
@@ -88,12 +160,12 @@ def note_entry(history: History, entry: LogEntry, path: Path) -> None:
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         # The services write no such log: this one was altered.
         raise InputError(
-            f"{path}: offset {entry.offset}: the record does not fit those before it"
+            f"{name}: offset {entry.offset}: the record does not fit those before it"
             f" ({type(error).__name__}: {error}); `resilin verify` says more"
         ) from None
 
 
-def resolve_job(job_ids: Iterable[str], prefix: str, path: Path) -> str:
+def resolve_job(job_ids: Iterable[str], prefix: str, name: object) -> str:
     """Return the job with this id, or the only one whose id begins so.
 
     Raises:
@@ -106,9 +178,9 @@ def resolve_job(job_ids: Iterable[str], prefix: str, path: Path) -> str:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise InputError(f"{path}: no job's id begins with {prefix!r}; it has {len(known)} jobs")
+        raise InputError(f"{name}: no job's id begins with {prefix!r}; it has {len(known)} jobs")
     shown = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
-    raise InputError(f"{path}: the ids of {len(found)} jobs begin with {prefix!r}: {shown}")
+    raise InputError(f"{name}: the ids of {len(found)} jobs begin with {prefix!r}: {shown}")
 
 
 # --- moments -------------------------------------------------------------------------------
@@ -128,8 +200,12 @@ class Moment:
     at_seconds: float | None = None
     after_seconds: float | None = None
 
-    def through(self, log: SqliteLog) -> dict[str, Any]:
+    def through(self, log: EventLog, name: object) -> dict[str, Any]:
         """Return the bound that :func:`resilin.audit.replay.fold_log` takes.
+
+        Args:
+            log: The log.
+            name: How messages call it.
 
         Raises:
             InputError: If it lies outside the log.
@@ -137,23 +213,23 @@ class Moment:
         if self.offset is not None:
             end = log.end_offset()
             if self.offset > end:
-                raise InputError(f"{log.path}: has no offset {self.offset}; it ends at {end}")
+                raise InputError(f"{name}: has no offset {self.offset}; it ends at {end}")
             return {"through_offset": self.offset}
         moment = self.at_seconds
         if self.after_seconds is not None:
-            moment = _first_submission(log) + self.after_seconds
+            moment = _first_submission(log, name) + self.after_seconds
         begins = next(iter(log.read())).record.timestamp
         if moment is not None and moment < begins:
-            raise InputError(f"{log.path}: begins at {begins} s, after {moment} s")
+            raise InputError(f"{name}: begins at {begins} s, after {moment} s")
         return {"through_seconds": moment}
 
 
-def _first_submission(log: SqliteLog) -> float:
+def _first_submission(log: EventLog, name: object) -> float:
     for entry in log.read():
         for event in entry.record.events:
             if isinstance(event, ev.JobSubmitted):
                 return event.submitted_at_seconds
-    raise InputError(f"{log.path}: no job was submitted, so there is no time after the first")
+    raise InputError(f"{name}: no job was submitted, so there is no time after the first")
 
 
 def read_moment(ctx: click.Context, param: click.Parameter, value: str | None) -> Moment | None:

@@ -1,12 +1,15 @@
 """What every command prints: a table for people, one JSON or YAML object for programs.
 
-Only the answer goes to stdout. rich and PyYAML are imported when they are used.
+Only the answer goes to stdout. rich and PyYAML are imported when they are used. What tables and
+messages show may come from anybody, a job's name or a dead letter: what could steer a terminal
+is escaped.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,27 +28,34 @@ __all__ = [
     "note",
     "number_text",
     "output_option",
+    "safe_text",
     "time_text",
 ]
 
-OutputFormat = Literal["table", "json", "yaml"]
+OutputFormat = Literal["table", "wide", "json", "yaml"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 FIRST_WALL_CLOCK_SECONDS = 1e9
 """A clock that shows more than this counts from 1970; a trace's counts from its own start."""
 
+# Control characters, among them the one that begins a terminal's commands; what turns the
+# direction of writing or breaks a line; halves of characters.
+_STEERS_TERMINALS = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+
 
 def output_option(command: Command) -> Command:
-    """Give a command ``-o table|json|yaml``, passed to it as ``output_format``."""
+    """Give a command ``-o table|wide|json|yaml``, passed to it as ``output_format``."""
     return click.option(
         "-o",
         "--output",
         "output_format",
-        type=click.Choice(["table", "json", "yaml"]),
+        type=click.Choice(["table", "wide", "json", "yaml"]),
         default="table",
         show_default=True,
-        help="How to print the answer.",
+        help="How to print the answer; wide is a table with all there is to show.",
     )(command)
 
 
@@ -70,6 +80,17 @@ class Table:
     rows: Sequence[Sequence[str]]
     title: str = ""
     right: Sequence[int] = field(default=())
+
+
+def safe_text(text: str, *, keep: str = "") -> str:
+    """Write out what could steer a terminal, but for the characters of ``keep``."""
+    return _STEERS_TERMINALS.sub(
+        lambda found: found[0] if found[0] in keep else _escaped(found[0]), text
+    )
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def emit(
@@ -113,11 +134,11 @@ def _print(parts: Iterable[str | Table]) -> None:
     console = Console(file=sys.stdout, width=width, markup=False, emoji=False, highlight=False)
     for part in parts:
         if isinstance(part, str):
-            console.print(part, soft_wrap=True)
+            console.print(safe_text(part, keep="\n"), soft_wrap=True)
             continue
         table = RichTable(
             box=box.SIMPLE_HEAD if part.columns else box.SIMPLE,
-            title=part.title or None,
+            title=safe_text(part.title) or None,
             title_justify="left",
             show_header=bool(part.columns),
         )
@@ -126,13 +147,13 @@ def _print(parts: Iterable[str | Table]) -> None:
             right = number in part.right
             table.add_column(heading, justify="right" if right else "left", overflow="fold")
         for row in part.rows:
-            table.add_row(*row)
+            table.add_row(*map(safe_text, row))
         console.print(table)
 
 
 def note(message: str) -> None:
     """Say something beside the answer, on stderr."""
-    click.echo(message, err=True)
+    click.echo(safe_text(message, keep="\n"), err=True)
 
 
 def duration_text(seconds: float) -> str:

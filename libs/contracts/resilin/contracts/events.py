@@ -43,12 +43,14 @@ __all__ = [
     "CellConfigured",
     "ClockTicked",
     "CommandRejected",
+    "CurveProfiled",
     "CurvesImported",
     "DeadlineChangeRejected",
     "DeadlineChangeRequested",
     "DeadlineChanged",
     "Event",
     "FactFromCommand",
+    "FailureReason",
     "GenerationSwitched",
     "GradientNoiseMeasured",
     "JobAdmitted",
@@ -64,6 +66,8 @@ __all__ = [
     "LeadershipClaimed",
     "NodeJoined",
     "NodeLost",
+    "ProfileFailed",
+    "ProfileRequested",
     "ProgressReported",
     "RejectionReason",
     "ServerAdded",
@@ -77,6 +81,7 @@ __all__ = [
     "UnknownEvent",
     "UtilizationMeasured",
     "WorkerLost",
+    "WorkerReplaced",
     "WorkersReady",
     "WorkersReleased",
 ]
@@ -220,14 +225,40 @@ class RejectionReason(StrEnum):
     """Its tenant's quota of jobs or GPU time is used up."""
     CURVE_UNKNOWN = "CurveUnknown"
     """No throughput curve is known for its model and global batch at its allowed sizes."""
+    PROFILE_FAILED = "ProfileFailed"
+    """It was to be tried out because no curve is known for it, and it did not run."""
     NO_SUCH_VIRTUAL_CLUSTER = "NoSuchVirtualCluster"
     """It names a virtual cluster that the cell does not have, or not for training."""
+
+
+class FailureReason(StrEnum):
+    """Why a job with workers of its own failed, or its profile did: one paragraph each."""
+
+    USER_CODE_FAILED = "UserCodeFailed"
+    """Its own code raised an error."""
+    OUT_OF_MEMORY = "OutOfMemory"
+    """A worker needed more memory than it may have, or than there was."""
+    HUNG = "Hung"
+    """Its workers lived and made no step, once more than its failures allow for."""
+    CANNOT_START = "CannotStart"
+    """No worker of it ever came to train."""
+    TOO_MANY_FAILURES = "TooManyFailures"
+    """More of its workers died than its specification allows for."""
 
 
 class _AdmissionDecision(Event):
     writer: ClassVar[str] = "admission"
     nature: ClassVar = "decision"
     job_id: Identifier
+
+
+class ProfileRequested(_AdmissionDecision):
+    """The job is to be tried out at a few sizes: nothing is known of its throughput.
+
+    It has no answer yet; it gets one when its curve is known or its profile failed.
+    """
+
+    type: Literal["ProfileRequested"] = "ProfileRequested"
 
 
 class JobAdmitted(_AdmissionDecision):
@@ -511,10 +542,27 @@ class WorkersReleased(_JobFact):
 
 
 class WorkerLost(_JobFact):
-    """Workers died; the job stands at its last checkpoint and needs to be placed again."""
+    """Workers died; the job stands at its last checkpoint and needs to be placed again.
+
+    ``failures`` counts the job's workers that failed by themselves so far.
+    """
 
     type: Literal["WorkerLost"] = "WorkerLost"
     iterations_done: Iterations
+    message: str = ""
+    failures: Annotated[int, Field(ge=0)] = 0
+
+
+class WorkerReplaced(_JobFact):
+    """A worker died and was replaced where it was, while the others trained on.
+
+    ``failures`` counts the job's workers that failed by themselves so far, this one included.
+    """
+
+    type: Literal["WorkerReplaced"] = "WorkerReplaced"
+    server_id: Identifier
+    gpu_index: Annotated[int, Field(ge=0)]
+    failures: Annotated[int, Field(ge=1)]
     message: str = ""
 
 
@@ -526,9 +574,29 @@ class JobCompleted(_JobFact):
 
 
 class JobFailed(_JobFact):
-    """The job's own code failed; it ends."""
+    """The job ends without having done its work.
+
+    ``reason`` is one of a closed list (``FailureReason``); a later version may know more of them.
+    """
 
     type: Literal["JobFailed"] = "JobFailed"
+    reason: Identifier
+    message: str
+
+
+class CurveProfiled(_ExecutorFact):
+    """A job that waits for its answer was tried out: its throughput at the sizes tried."""
+
+    type: Literal["CurveProfiled"] = "CurveProfiled"
+    job_id: Identifier
+    curve: Curve
+
+
+class ProfileFailed(_ExecutorFact):
+    """A job that was to be tried out did not run; ``reason`` as of a job that failed."""
+
+    type: Literal["ProfileFailed"] = "ProfileFailed"
+    job_id: Identifier
     reason: Identifier
     message: str
 
@@ -545,6 +613,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     CellConfigured,
     CurvesImported,
     CommandRejected,
+    ProfileRequested,
     JobAdmitted,
     JobRejected,
     JobCancelled,
@@ -570,6 +639,9 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     ProgressReported,
     WorkersReleased,
     WorkerLost,
+    WorkerReplaced,
     JobCompleted,
     JobFailed,
+    CurveProfiled,
+    ProfileFailed,
 )

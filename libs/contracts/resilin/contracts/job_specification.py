@@ -29,8 +29,10 @@ __all__ = [
     "DeadlinePolicy",
     "Elastic",
     "JobSpecification",
+    "HyperParameter",
     "Metadata",
     "TrainingSpecification",
+    "WorkerSpecification",
     "Workload",
     "parse_deadline",
 ]
@@ -145,6 +147,51 @@ class Elastic(UserModel):
         return workers.bit_count() == 1
 
 
+HyperParameter = (
+    bool
+    | Annotated[int, Field(ge=-(2**53), le=2**53)]
+    | Annotated[float, Field(allow_inf_nan=False)]
+    | Annotated[str, Field(max_length=4096)]
+)
+"""A value that the job's own code is handed: plain, so that every language reads it alike."""
+
+EnvironmentName = Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+# No line breaks or NUL: what a process's environment takes on every system.
+EnvironmentValue = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00-\x1f]*$")]
+
+
+class WorkerSpecification(UserModel):
+    """The code that the job's workers run, on real nodes.
+
+    Everything here is written into the log and kept: secrets belong into files that the code
+    reads by itself, never into ``env`` or ``hyperparameters``.
+    """
+
+    entrypoint: Annotated[
+        str, Field(max_length=1000, pattern=r"^[A-Za-z0-9_./ -]+:[A-Za-z_][A-Za-z0-9_]*$")
+    ] = Field(description="A file and its class (train.py:MyJob), or a module and its class.")
+    directory: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
+        default=None, description="Where the code lies and runs; a path on the nodes."
+    )
+    env: dict[EnvironmentName, EnvironmentValue] = Field(
+        default_factory=dict, max_length=256, description="Environment variables; no secrets."
+    )
+    hyperparameters: dict[Identifier, HyperParameter] = Field(default_factory=dict, max_length=256)
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.01
+    checkpoint_interval_seconds: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] = 60.0
+    data_mode: Literal["global-order", "on-demand"] = Field(
+        default="global-order",
+        description="Minibatches of one order of the data, or partitions as workers ask for them.",
+    )
+    seed: Annotated[int, Field(ge=0, le=2**53)] = 0
+    memory_bytes_max: Annotated[int, Field(ge=1 << 20, le=1 << 60)] | None = Field(
+        default=None, description="What one worker and its children may use; None is no limit."
+    )
+    graceful_stop_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = Field(
+        default=30.0, description="What a worker that is to leave is given before it is killed."
+    )
+
+
 class TrainingSpecification(UserModel):
     """What to train and by when."""
 
@@ -163,6 +210,13 @@ class TrainingSpecification(UserModel):
     virtual_cluster: Identifier = "default"
     tenant: Identifier = "default"
     migratable: bool = True
+    worker: WorkerSpecification | None = Field(
+        default=None, description="The code to run; a simulated job has none."
+    )
+    max_failures: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        default=3,
+        description="How many of its workers may fail; planned changes of its size never count.",
+    )
 
     @field_validator("deadline")
     @classmethod

@@ -259,10 +259,17 @@ def _inline(model: type[BaseModel]) -> Schema:
     """Return a small model's schema without references, which would need a file of its own."""
     schema = model.model_json_schema(schema_generator=_Generator)
     definitions = schema.pop("$defs", {})
-    for name, field in schema["properties"].items():
-        if "$ref" in field:
-            schema["properties"][name] = definitions[field["$ref"].rpartition("/")[2]]
-    return schema
+
+    def resolved(part: Any) -> Any:  # noqa: ANN401 (any part of a schema)
+        if isinstance(part, list):
+            return [resolved(inner) for inner in part]
+        if not isinstance(part, dict):
+            return part
+        if "$ref" in part:
+            return resolved(definitions[part["$ref"].rpartition("/")[2]])
+        return {name: resolved(inner) for name, inner in part.items()}
+
+    return {name: resolved(part) for name, part in schema.items()}
 
 
 def _pascal_case(service: str) -> str:

@@ -147,10 +147,20 @@ class SimulatedCluster:
 
     # --- nodes -----------------------------------------------------------------------------
 
-    def add_node(self, server_id: str, now_seconds: float) -> None:
-        """Start a node agent on a server that joined the cell; a repeat changes nothing."""
+    def add_node(self, server_id: str, now_seconds: float, *, after_incarnation: int = 0) -> None:
+        """Start a node agent on a server that joined the cell; a repeat changes nothing.
+
+        Args:
+            server_id: The server.
+            now_seconds: When.
+            after_incarnation: The node's last start that the log knows of.
+        """
         if server_id not in self._nodes:
-            self._bring_up(server_id, _Node(), now_seconds)
+            self._bring_up(server_id, _Node(after_incarnation + 1), now_seconds)
+
+    def adopt_node(self, server_id: str, incarnation: int) -> None:
+        """Find a node up that joined before this cluster was made."""
+        self._nodes[server_id] = _Node(incarnation)
 
     def _bring_up(self, server_id: str, node: _Node, now_seconds: float) -> None:
         self._nodes[server_id] = node
@@ -208,6 +218,15 @@ class SimulatedCluster:
             yield self._released(job_id, workers, left)
 
     # --- jobs ------------------------------------------------------------------------------
+
+    def adopt_workers(
+        self, job_id: str, generation: int, gpus: GpuSet, done: float, now_seconds: float
+    ) -> None:
+        """Find a generation training that switched before this cluster was made."""
+        total = self._truth.total_iterations(job_id)
+        workers = self._jobs[job_id] = _Workers(total, generation=generation, gpus=gpus)
+        workers.done = workers.checkpoint = done
+        self._train(job_id, workers, now_seconds)
 
     def carry_out(self, instruction: Instruction, now_seconds: float) -> None:
         """Bring a job's workers to what the executor wants; a repeat changes nothing."""
@@ -268,17 +287,20 @@ class SimulatedCluster:
         workers = self._jobs.get(job_id)
         if workers is None or workers.generation != generation or not workers.gpus:
             return
-        count = gpu_sets.count(workers.gpus)
-        workers.trains = True
-        workers.since = now_seconds
-        workers.rate = self.true_rate(job_id, count)
         yield ev.GenerationSwitched(
             job_id=job_id,
             generation=generation,
-            workers=count,
+            workers=gpu_sets.count(workers.gpus),
             stopped_seconds=stop,
             iterations_done=workers.done,
         )
+        self._train(job_id, workers, now_seconds)
+
+    def _train(self, job_id: str, workers: _Workers, now_seconds: float) -> None:
+        generation = workers.generation
+        workers.trains = True
+        workers.since = now_seconds
+        workers.rate = self.true_rate(job_id, gpu_sets.count(workers.gpus))
         left = workers.total_iterations - workers.done
         self._at(
             now_seconds + left / workers.rate,

@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from resilin.admission.intake import ReceivedCommand, facts_of
+from resilin.admission.intake import ReceivedCommand, UnreadableCommand, facts_of
 from resilin.admission.quota import quota_problem
 from resilin.admission.state import AdmissionState, evolve_admission
 from resilin.cell.state import JobState
@@ -49,7 +49,9 @@ class AdmissionDecider:
         """Fold one event."""
         return evolve_admission(state, event, entry)
 
-    def accept(self, state: AdmissionState, item: ReceivedCommand) -> Sequence[ev.Event]:
+    def accept(
+        self, state: AdmissionState, item: ReceivedCommand | UnreadableCommand
+    ) -> Sequence[ev.Event]:
         """Return the facts that a command adds."""
         return facts_of(state, item)
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from resilin.admission.state import AdmissionState
 from resilin.contracts import commands as cmd
 from resilin.contracts import events as ev
 from resilin.contracts.values import SourcePosition
 from resilin.planning.policies.registry import POLICIES
 
-__all__ = ["ReceivedCommand", "facts_of"]
+__all__ = ["ReceivedCommand", "UnreadableCommand", "facts_of", "read_command"]
+
+REASON_CHARACTERS = 500
+"""The longest reason: a hostile message must not blow up the log that refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +32,69 @@ class ReceivedCommand:
     command: cmd.Command
     source: SourcePosition
     received_at_seconds: float
+    unreadable = None
+
+    @property
+    def subjects(self) -> tuple[str, ...] | None:
+        """What its facts depend on: a submission on its ids alone, anything else on all."""
+        command = self.command
+        if not isinstance(command, cmd.SubmitJob):
+            return None
+        submission = command.job.metadata.submission_id
+        ids = (f"command {command.command_id}", f"job {command.job_id}")
+        return ids if submission is None else (*ids, f"submission {submission}")
 
 
-def facts_of(state: AdmissionState, received: ReceivedCommand) -> list[ev.Event]:
+@dataclass(frozen=True, slots=True)
+class UnreadableCommand:
+    """A message that is no command.
+
+    Attributes:
+        source: Where it came from.
+        unreadable: Why it is none: the field and what is wrong with it.
+    """
+
+    source: SourcePosition
+    unreadable: str
+    subjects: tuple[str, ...] = ()
+
+
+def read_command(
+    payload: bytes, source: SourcePosition, received_at_seconds: float, *, cell: str
+) -> ReceivedCommand | UnreadableCommand:
+    """Read a message of `jobs.commands`; whatever the bytes, there is an answer."""
+    try:
+        command = cmd.command_adapter.validate_json(payload)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        # The union's tag stands first in the path: a user knows it as the command's type.
+        path = ".".join(str(part) for part in first["loc"])
+        where = f"field {path!r}: " if path else ""
+        return UnreadableCommand(source, (where + first["msg"])[:REASON_CHARACTERS])
+    except (ValueError, RecursionError) as error:
+        return UnreadableCommand(source, str(error)[:REASON_CHARACTERS])
+    if command.cell != cell:
+        reason = f"field 'cell': this partition is of cell {cell}, not {command.cell}"
+        return UnreadableCommand(source, reason[:REASON_CHARACTERS])
+    return ReceivedCommand(command, source, received_at_seconds)
+
+
+def facts_of(
+    state: AdmissionState, received: ReceivedCommand | UnreadableCommand
+) -> list[ev.Event]:
     """Return the facts that a command adds; none if they are in the log already.
 
     A command that cannot apply, or repeats the id of an earlier one, is recorded as
     :class:`~resilin.contracts.events.CommandRejected`: every command leaves a trace.
     """
-    command, source = received.command, received.source
+    source = received.source
     if source.offset <= state.position_of(source):
         return []
+    if isinstance(received, UnreadableCommand):
+        # It leaves a trace too, so that the log says how far the topic was read.
+        name = f"unreadable:{source.topic}:{source.partition}:{source.offset}"
+        return [ev.CommandRejected(source=source, command_id=name, message=received.unreadable)]
+    command = received.command
     if command.command_id in state.recent_commands:
         problem: str | None = f"command {command.command_id} was already taken"
     else:

@@ -2,10 +2,19 @@
 
 Telemetry is high-rate and never the basis of truth. A measurement enters the log only if
 it differs from what the log already lets everyone believe; then plans are made with it.
+
+A real job's samples scatter. So the throughput is the median over a window of the newest
+samples of one generation, and a difference counts only if the scatter cannot explain it: a
+large one shows in a few samples, a small one as the window grows, and ordinary jitter never.
+An exact sample, as a simulation makes them, is a window by itself. Windows are not in the
+log; a restart starts them anew and can only delay a measurement.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,10 +23,30 @@ from resilin.contracts import events as ev
 from resilin.contracts.record import LogEntry
 from resilin.contracts.telemetry import StepSample
 
-__all__ = ["DEVIATION_WORTH_A_RECORD", "CollectorState", "MetricCollectorDecider"]
+__all__ = [
+    "DEVIATION_WORTH_A_RECORD",
+    "SAMPLES_LEAST",
+    "SAMPLES_MOST",
+    "CollectorState",
+    "MetricCollectorDecider",
+]
 
 DEVIATION_WORTH_A_RECORD = 0.02
 """Relative difference from the believed throughput; below it lies ordinary jitter."""
+
+SAMPLES_LEAST = 5
+"""Measured samples that a window must hold before it says anything."""
+
+SAMPLES_MOST = 60
+"""Measured samples that a window holds: half of them new show that the throughput drifted."""
+
+# Every sample asks anew, thousands of times a job: at three, jitter of 5 % would be recorded
+# every few minutes, and plans made anew for it.
+_STANDARD_ERRORS = 4.0
+# Of a normal distribution: its standard deviation over the median absolute deviation, and the
+# standard error of a median over that of a mean.
+_DEVIATION_OVER_MEDIAN_DEVIATION = 1.4826
+_ERROR_OF_MEDIAN_OVER_MEAN = 1.2533
 
 
 @dataclass(slots=True)
@@ -31,11 +60,25 @@ class CollectorState:
     cell: CellState = field(default_factory=CellState)
 
 
+@dataclass(slots=True)
+class _Window:
+    """The newest samples of a job's newest generation, at its newest count of workers.
+
+    A generation trains on with fewer while a worker that died is replaced.
+    """
+
+    last: StepSample
+    rates: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES_MOST))
+
+
 class MetricCollectorDecider:
     """The core of the metric-collector service."""
 
     service = "metric-collector"
     state_type = CollectorState
+
+    def __init__(self) -> None:
+        self._windows: dict[str, _Window] = {}
 
     def initial_state(self) -> CollectorState:
         """Return the state before the first entry."""
@@ -53,9 +96,13 @@ class MetricCollectorDecider:
         job = state.cell.jobs.get(item.job_id)
         if job is None or not job.trains or job.generation != item.generation:
             return ()
+        rates = self._seen(state, item)
+        if not rates:
+            return ()
+        measured, error = _median_and_error(rates)
         believed = state.cell.curve_rate(job, item.workers)
-        measured = item.iterations_per_second
-        if believed > 0 and abs(measured / believed - 1) <= DEVIATION_WORTH_A_RECORD:
+        ordinary = max(DEVIATION_WORTH_A_RECORD * believed, _STANDARD_ERRORS * error)
+        if believed > 0 and abs(measured - believed) <= ordinary:
             return ()
         return (
             ev.ThroughputMeasured(
@@ -66,6 +113,28 @@ class MetricCollectorDecider:
             ),
         )
 
+    def _seen(self, state: CollectorState, item: StepSample) -> Sequence[float]:
+        """Return what tells the throughput once this sample came; nothing if that is too little."""
+        if item.exact:
+            return (item.iterations_per_second,)
+        window = self._windows.get(item.job_id)
+        if window is None:
+            # A new job is the moment to forget those that are gone.
+            self._windows = {
+                job_id: kept for job_id, kept in self._windows.items() if job_id in state.cell.jobs
+            }
+        elif not item.follows(window.last):
+            return ()
+        if (
+            window is None
+            or window.last.workers != item.workers
+            or (window.last.generation != item.generation)
+        ):
+            window = self._windows[item.job_id] = _Window(item)
+        window.last = item
+        window.rates.append(item.iterations_per_second)
+        return window.rates if len(window.rates) >= SAMPLES_LEAST else ()
+
     def decide(self, state: CollectorState) -> Sequence[ev.Event]:  # noqa: ARG002 (the contract)
         """Return nothing: the metric-collector records facts only."""
         return ()
@@ -73,3 +142,12 @@ class MetricCollectorDecider:
     def next_timer(self, state: CollectorState) -> float | None:  # noqa: ARG002 (the contract)
         """Return nothing: samples come by themselves."""
         return None
+
+
+def _median_and_error(rates: Sequence[float]) -> tuple[float, float]:
+    """Return the median and its standard error, which a few outliers do not change either."""
+    median = statistics.median(rates)
+    scatter = _DEVIATION_OVER_MEDIAN_DEVIATION * statistics.median(
+        abs(rate - median) for rate in rates
+    )
+    return median, _ERROR_OF_MEDIAN_OVER_MEAN * scatter / math.sqrt(len(rates))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
+from contextlib import AbstractContextManager
 from typing import Any
 
 import click
 
 from resilin.audit.replay import fold_log
 from resilin.cli.errors import InputError
-from resilin.cli.logs import log_argument, open_log
+from resilin.cli.live import ReadableLog
+from resilin.cli.logs import Source, open_log, source_argument
 from resilin.cli.output import OutputFormat, Table, emit, example, note, number_text, output_option
 from resilin.cli.progress import progress
 from resilin.eventlog.port import Snapshot
-from resilin.eventlog.sqlite import SqliteLog
 from resilin.kernel.decider import Decider
 from resilin.kernel.host import Folded
 from resilin.kernel.snapshot import SnapshotError, dump, load, state_hash
@@ -24,7 +24,7 @@ __all__ = ["command"]
 
 
 @click.command("replay", epilog=example("resilin replay run/log.resilin --service allocator"))
-@log_argument
+@source_argument
 @click.option(
     "--service",
     "services",
@@ -42,7 +42,7 @@ __all__ = ["command"]
 @output_option
 def command(
     *,
-    log_file: Path,
+    source: Source,
     services: tuple[str, ...],
     from_snapshot: bool,
     save_snapshot: bool,
@@ -51,13 +51,19 @@ def command(
 ) -> None:
     """Fold a log for each service, as a restart does.
 
-    Says how fast that was and what it came to. Two folds that came to the same state have
-    the same state hash, with or without a snapshot, on any machine.
+    The log is a file, or that of a live cell up to now. Says how fast that was and what it
+    came to. Two folds that came to the same state have the same state hash, with or without a
+    snapshot, on any machine.
     """
     chosen = _chosen(services)
-    with open_log(log_file, read_only=not save_snapshot) as log:
-        if through is not None and through > log.end_offset():
-            raise InputError(f"{log_file}: has no offset {through}; it ends at {log.end_offset()}")
+    if save_snapshot and source.log_file is None:
+        raise click.UsageError(
+            "--save-snapshot writes into a log file: name one; a live cell saves its own"
+        )
+    with _opened(source, save_snapshot=save_snapshot) as log:
+        end = log.end_offset()
+        if through is not None and through > end:
+            raise InputError(f"{source.name}: has no offset {through}; it ends at {end}")
         folds = []
         for decider in chosen:
             start = _snapshot(log, decider, through) if from_snapshot else None
@@ -66,8 +72,14 @@ def command(
             if save_snapshot:
                 payload = dump(folded, decider.state_type)
                 log.save(decider.service, Snapshot(folded.offset, payload))
-    answer = {"log": str(log_file), "services": folds}
+    answer = {"log": source.name, "services": folds}
     emit(output_format, answer, [_table(folds)])
+
+
+def _opened(source: Source, *, save_snapshot: bool) -> AbstractContextManager[ReadableLog]:
+    if save_snapshot and source.log_file is not None:
+        return open_log(source.log_file, read_only=False)
+    return source.open()
 
 
 def _chosen(names: tuple[str, ...]) -> list[Decider[Any]]:
@@ -80,7 +92,7 @@ def _chosen(names: tuple[str, ...]) -> list[Decider[Any]]:
     return [known[name] for name in names or known]
 
 
-def _snapshot(log: SqliteLog, decider: Decider[Any], through: int | None) -> Folded[Any] | None:
+def _snapshot(log: ReadableLog, decider: Decider[Any], through: int | None) -> Folded[Any] | None:
     snapshot = log.load(decider.service)
     if snapshot is None:
         note(f"{decider.service}: no snapshot; folding from the first record")
@@ -96,7 +108,7 @@ def _snapshot(log: SqliteLog, decider: Decider[Any], through: int | None) -> Fol
 
 
 def _fold(
-    log: SqliteLog, decider: Decider[Any], start: Folded[Any] | None, through: int | None
+    log: ReadableLog, decider: Decider[Any], start: Folded[Any] | None, through: int | None
 ) -> tuple[Folded[Any], dict[str, Any]]:
     after = -1 if start is None else start.offset
     last = log.end_offset() if through is None else through

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,7 +11,7 @@ from pydantic import TypeAdapter
 from resilin.audit.replay import fold_log
 from resilin.cell import gpu_sets
 from resilin.cell.state import CellState, JobState
-from resilin.cli.logs import Moment, log_argument, note_entry, open_log, read_moment, resolve_job
+from resilin.cli.logs import Moment, Source, note_entry, read_moment, resolve_job, source_argument
 from resilin.cli.output import (
     OutputFormat,
     Table,
@@ -34,7 +33,7 @@ __all__ = ["command"]
 
 
 @click.command("state", epilog=example("resilin state run/log.resilin --at +6h"))
-@log_argument
+@source_argument
 @click.option(
     "--at",
     "moment",
@@ -48,13 +47,13 @@ __all__ = ["command"]
 @output_option
 def command(
     *,
-    log_file: Path,
+    source: Source,
     moment: Moment | None,
     service: str | None,
     job: str | None,
     output_format: OutputFormat,
 ) -> None:
-    """Show the state at any moment of a log.
+    """Show the state at any moment of a log, or of a live cell.
 
     Of the cell, or of one job or one service.
     """
@@ -62,15 +61,18 @@ def command(
         raise click.UsageError("--job shows a job of the cell: leave it or --service out")
     decider = ExecutorDecider() if service is None else _decider(service)
     history = History()
-    with open_log(log_file) as log:
-        bound = {} if moment is None else moment.through(log)
+    with source.open() as log:
+        bound = {} if moment is None else moment.through(log, source.name)
         folded = fold_log(
-            log.read(), decider, observe=lambda entry: note_entry(history, entry, log_file), **bound
+            log.read(),
+            decider,
+            observe=lambda entry: note_entry(history, entry, source.name),
+            **bound,
         )
     asked = bound.get("through_seconds")
     at_seconds = folded.timestamp if asked is None else max(asked, folded.timestamp)
     answer: dict[str, Any] = {
-        "log": str(log_file),
+        "log": source.name,
         "offset": folded.offset,
         "at_seconds": at_seconds,
     }
@@ -81,7 +83,7 @@ def command(
     cell.now_seconds = at_seconds
     if job is not None:
         _show_job(
-            output_format, answer, history.jobs[resolve_job(history.jobs, job, log_file)], cell
+            output_format, answer, history.jobs[resolve_job(history.jobs, job, source.name)], cell
         )
         return
     _show_cell(output_format, answer, history, cell)
@@ -103,7 +105,7 @@ def _show_service(
     plain = TypeAdapter(decider.state_type).dump_python(folded.state, mode="json")
     answer |= {"service": decider.service, "state": plain}
     # A service's state has no shape that a table could show.
-    emit("yaml" if output_format == "table" else output_format, answer, ())
+    emit("yaml" if output_format in ("table", "wide") else output_format, answer, ())
 
 
 def _show_job(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from resilin.audit.verify import verify
 from resilin.cli.errors import ExitCode
-from resilin.cli.logs import log_argument, open_log
+from resilin.cli.logs import Source, source_argument
 from resilin.cli.output import OutputFormat, Table, emit, example, number_text, output_option
 from resilin.cli.progress import progress, watched
 from resilin.simulation.simulation import deciders
@@ -17,7 +15,7 @@ __all__ = ["command"]
 
 
 @click.command("verify", epilog=example("resilin verify run/log.resilin"))
-@log_argument
+@source_argument
 @click.option(
     "--findings",
     type=click.IntRange(1, 10_000),
@@ -26,18 +24,19 @@ __all__ = ["command"]
     help="Print so many findings at most.",
 )
 @output_option
-def command(log_file: Path, findings: int, output_format: OutputFormat) -> int:
+def command(*, source: Source, findings: int, output_format: OutputFormat) -> int:
     """Recompute every decision of a log and check its invariants.
 
-    Needs nothing but the log. Exits with 0 if it is sound and with 1 if it is not.
+    Of a log file, or of a live cell up to now. Needs nothing but the log. Exits with 0 if it
+    is sound and with 1 if it is not.
     """
-    with open_log(log_file) as log, progress("verifying", log.end_offset() + 1) as advance:
+    with source.open() as log, progress("verifying", log.end_offset() + 1) as advance:
         found = verify(watched(log.read(), advance), deciders())
     listed = [(finding.offset, str(finding)) for finding in found.mismatches]
     listed += [(finding.offset, str(finding)) for finding in found.violations]
     shown = [text for _, text in sorted(listed)[:findings]]
     answer = {
-        "log": str(log_file),
+        "log": source.name,
         "sound": found.sound,
         "records": found.records,
         "records_that_do_not_count": found.ignored,
@@ -56,6 +55,6 @@ def command(log_file: Path, findings: int, output_format: OutputFormat) -> int:
         ],
         right=(1,),
     )
-    verdict = f"{log_file} is {'sound' if found.sound else 'NOT sound'}"
+    verdict = f"{source.name} is {'sound' if found.sound else 'NOT sound'}"
     emit(output_format, answer, [verdict, figures, *shown])
     return ExitCode.OK if found.sound else ExitCode.NO

@@ -1,0 +1,104 @@
+"""The executor's shell: instructions to a worker backend, its reports into the log."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+
+from resilin.contracts import events as ev
+from resilin.contracts.record import LogEntry
+from resilin.contracts.telemetry import StepSample
+from resilin.executor.backend import WorkerBackend
+from resilin.executor.decider import ExecutorState, instructions
+
+__all__ = ["STEERS_WORKERS", "BackendInput"]
+
+STEERS_WORKERS = (
+    ev.JobPlaced,
+    ev.JobMigrated,
+    ev.JobSuspended,
+    ev.JobCancelled,
+    ev.JobCompleted,
+    ev.JobFailed,
+    ev.WorkerLost,
+    ev.ServerAdded,
+    ev.ServerRemoved,
+    ev.NodeLost,
+)
+"""What changes the instructions for a job's workers, or which nodes there are."""
+
+_BATCH_REPORTS = 200
+
+
+class BackendInput:
+    """Feeds a backend's reports to the executor, and the log's instructions to the backend.
+
+    Args:
+        backend: What carries instructions out.
+        send_sample: Takes telemetry away.
+    """
+
+    def __init__(
+        self, backend: WorkerBackend, send_sample: Callable[[StepSample], Awaitable[None]]
+    ) -> None:
+        self._backend = backend
+        self._send_sample = send_sample
+        self._reports: deque[ev.Event] = deque()
+        self._leads = False
+        self._taking = 0
+
+    async def run(self, wake: Callable[[], None]) -> None:
+        """See :class:`~resilin.runtime.ports.Input`."""
+        while True:
+            for report in await self._backend.reports():
+                if isinstance(report, StepSample):
+                    await self._send_sample(report)
+                elif self._leads:
+                    self._reports.append(report)
+            wake()
+
+    async def lead(self, state: ExecutorState, now_seconds: float) -> None:
+        """Take over what an earlier executor left, then say what every job's workers are."""
+        self._leads = True
+        await self._backend.take_over(state, now_seconds)
+        self._backend.carry_out(state, instructions(state), now_seconds)
+
+    async def follow(self) -> None:
+        """Another executor leads: it takes over whatever runs."""
+        self._leads = False
+        self._reports.clear()
+        self._taking = 0
+
+    async def next_batch(self, state: ExecutorState, now_seconds: float) -> Sequence[ev.Event]:  # noqa: ARG002 (the port)
+        """Take one report of each job, up to the first that is about a node."""
+        batch: list[ev.Event] = []
+        jobs: dict[Hashable, None] = {}
+        for report in self._reports:
+            job_id = getattr(report, "job_id", None)
+            if job_id is None:
+                if not batch:
+                    batch.append(report)
+                break
+            if job_id in jobs or len(batch) == _BATCH_REPORTS:
+                break
+            jobs[job_id] = None
+            batch.append(report)
+        self._taking = len(batch)
+        return batch
+
+    def taken(self) -> None:
+        """See :class:`~resilin.runtime.ports.Input`."""
+        for _ in range(self._taking):
+            self._reports.popleft()
+        self._taking = 0
+
+    def folded(self, state: ExecutorState, entry: LogEntry, now_seconds: float) -> None:
+        """Hand on what an entry changes."""
+        if not any(isinstance(event, STEERS_WORKERS) for event in entry.record.events):
+            return
+        jobs = [
+            event.job_id
+            for event in entry.record.events
+            if isinstance(event, STEERS_WORKERS) and hasattr(event, "job_id")
+        ]
+        self._backend.carry_out(state, instructions(state, jobs), now_seconds)
