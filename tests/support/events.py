@@ -17,6 +17,7 @@ from resilin.contracts.job_specification import (
     JobSpecification,
     Metadata,
     TrainingSpecification,
+    WorkerSpecification,
     Workload,
 )
 from resilin.contracts.values import (
@@ -48,6 +49,9 @@ __all__ = [
     "migrated",
     "placed",
     "planned",
+    "profile_asked",
+    "profile_failed",
+    "profiled",
     "progressed",
     "rejected",
     "released",
@@ -58,6 +62,7 @@ __all__ = [
     "suspended",
     "switched",
     "worker_lost",
+    "worker_replaced",
 ]
 
 BATCH = 64
@@ -81,6 +86,7 @@ def job(
     requested: int | None = None,
     migratable: bool = True,
     submission_id: str | None = None,
+    worker: WorkerSpecification | None = None,
 ) -> JobSpecification:
     """A job as its user would write it; without ``within_seconds`` it has no deadline."""
     return JobSpecification(
@@ -98,6 +104,7 @@ def job(
             tenant=tenant,
             virtual_cluster=virtual_cluster,
             migratable=migratable,
+            worker=worker,
         ),
     )
 
@@ -280,6 +287,40 @@ def progressed(job_id: str, generation: int, done: float) -> ev.ProgressReported
 
 def released(job_id: str, generation: int, gpus: GpuSet, done: float = 0.0) -> ev.WorkersReleased:
     return ev.WorkersReleased(job_id=job_id, generation=generation, gpus=gpus, iterations_done=done)
+
+
+def profile_asked(job_id: str = "a") -> ev.ProfileRequested:
+    return ev.ProfileRequested(job_id=job_id)
+
+
+def profiled(job_id: str = "a", model: str = "new", **rates: float) -> ev.CurveProfiled:
+    """A profile's curve, by default that of ``linear`` up to four workers: ``n1=1.0, n2=...``."""
+    measured_rates = {int(name[1:]): rate for name, rate in rates.items()}
+    curve = Curve(
+        model=model,
+        global_batch=BATCH,
+        iterations_per_second=measured_rates or {1: 1.0, 2: 2.0, 4: 4.0},
+    )
+    return ev.CurveProfiled(job_id=job_id, curve=curve)
+
+
+def profile_failed(
+    job_id: str = "a", reason: ev.FailureReason = ev.FailureReason.USER_CODE_FAILED
+) -> ev.ProfileFailed:
+    return ev.ProfileFailed(job_id=job_id, reason=reason, message="it raised")
+
+
+def worker_replaced(
+    job_id: str, generation: int, failures: int = 1, server: str = "s1", index: int = 0
+) -> ev.WorkerReplaced:
+    return ev.WorkerReplaced(
+        job_id=job_id,
+        generation=generation,
+        server_id=server,
+        gpu_index=index,
+        failures=failures,
+        message="killed",
+    )
 
 
 def worker_lost(job_id: str, generation: int, done: float = 0.0) -> ev.WorkerLost:

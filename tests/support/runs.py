@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
+from resilin.contracts.commands import SubmitJob
 from resilin.contracts.record import LogEntry, encode_record
 from resilin.contracts.values import StopCost
 from resilin.eventlog.memory import MemoryLog
@@ -20,7 +21,16 @@ from resilin.simulation.scenario import (
 from resilin.simulation.simulation import Simulation, TimedCommand
 from resilin.workloads import built_in_curves, generate_trace
 
-__all__ = ["FAILURES", "KINDS", "physics_of", "recorded", "run", "scenario", "written"]
+__all__ = [
+    "FAILURES",
+    "KINDS",
+    "physics_of",
+    "recorded",
+    "run",
+    "scenario",
+    "spaced_scenario",
+    "written",
+]
 
 SERVERS, GPUS_PER_SERVER = 4, 4
 FAILURES = FailureModel(mean_seconds_between=20_000.0, mean_seconds_to_repair=900.0)
@@ -57,6 +67,20 @@ def scenario(
     )
     start = trace.jobs[0].submitted_at_seconds
     return [*opening_commands(start, cluster, settings, curves), *submissions(trace.jobs)]
+
+
+def spaced_scenario(seed: int, jobs: int = 25) -> tuple[Physics, list[TimedCommand]]:
+    """A cell with costly stops, no two of its commands at once but those that open it.
+
+    What happens at the same moment has no order that all runners would have to keep.
+    """
+    physics = physics_of("costly stops")
+    return physics, [
+        replace(each, at_seconds=each.at_seconds + 10.0 + number / 16)
+        if isinstance(each.command, SubmitJob)
+        else each
+        for number, each in enumerate(scenario(seed, jobs=jobs, stop_cost=physics.stop_cost))
+    ]
 
 
 def physics_of(kind: str, seed: int = 1) -> Physics:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.support.events import BATCH, job
 
 from resilin.contracts import events as ev
-from resilin.contracts.job_specification import DeadlinePolicy
+from resilin.contracts.job_specification import DeadlinePolicy, WorkerSpecification
 from resilin.contracts.record import LogEntry, Record
 from resilin.contracts.values import (
     CellConfiguration,
@@ -82,6 +82,7 @@ _specifications = st.builds(
     sizes=st.none() | st.just((1, 2)) | st.just((3,)),
     requested=st.none() | _sizes,
     migratable=st.booleans(),
+    worker=st.none() | st.just(WorkerSpecification(entrypoint="train.py:Job")),
     submission_id=st.none() | _command_ids,
 ) | st.builds(job, _jobs, model=_models)
 
@@ -132,6 +133,7 @@ _decisions = [
         message=st.just("no"),
     ),
     st.builds(ev.JobCancelled, job_id=_jobs),
+    st.builds(ev.ProfileRequested, job_id=_jobs),
     st.builds(
         ev.DeadlineChanged,
         job_id=_jobs,
@@ -191,6 +193,21 @@ _reports = [
         iterations_done=_iterations,
     ),
     st.builds(ev.WorkerLost, job_id=_jobs, generation=_generations, iterations_done=_iterations),
+    st.builds(
+        ev.WorkerReplaced,
+        job_id=_jobs,
+        generation=_generations,
+        server_id=_servers,
+        gpu_index=st.integers(0, 5),
+        failures=st.integers(1, 4),
+    ),
+    st.builds(ev.CurveProfiled, job_id=_jobs, curve=_curves),
+    st.builds(
+        ev.ProfileFailed,
+        job_id=_jobs,
+        reason=st.sampled_from(ev.FailureReason),
+        message=st.just("no"),
+    ),
     st.builds(ev.JobCompleted, job_id=_jobs, generation=_generations, iterations_done=_iterations),
     st.builds(
         ev.JobFailed,

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from resilin.cli.errors import ExitCode
 from resilin.cli.output import Table, duration_text, number_text, time_text
 from resilin.contracts import events as ev
 
-__all__ = ["ASKED", "SUBMITTED", "Wording", "answer_parts", "described_verdict"]
+__all__ = [
+    "ASKED",
+    "SUBMITTED",
+    "Wording",
+    "answer_code",
+    "answer_parts",
+    "described_verdict",
+    "unanimous",
+]
 
 
 class Wording(NamedTuple):
@@ -16,14 +26,15 @@ class Wording(NamedTuple):
 
     admitted: str
     refused: str
+    open: str
 
 
-ASKED = Wording("would be admitted", "would be refused")
-SUBMITTED = Wording("admitted", "refused")
+ASKED = Wording("would be admitted", "would be refused", "would have no answer at once")
+SUBMITTED = Wording("admitted", "refused", "has no answer yet")
 
 
 def described_verdict(
-    verdict: ev.JobAdmitted | ev.JobRejected | ev.CommandRejected,
+    verdict: ev.JobAdmitted | ev.JobRejected | ev.ProfileRequested | ev.CommandRejected,
     *,
     deadline_seconds: float | None,
     now_seconds: float,
@@ -40,6 +51,9 @@ def described_verdict(
     match verdict:
         case ev.CommandRejected(message=message):
             return {"admitted": False, "reason": "CommandRejected", "message": message}
+        case ev.ProfileRequested():
+            message = "nothing is known of its throughput: it is tried out before it is answered"
+            return {"admitted": None, "reason": "ProfileRequested", "message": message}
         case ev.JobRejected():
             return _refusal(verdict, now_seconds)
         case ev.JobAdmitted():
@@ -86,7 +100,22 @@ def _admission(
 
 def answer_parts(job: dict[str, Any], wording: Wording) -> list[str | Table]:
     """Put a described answer into sentences and figures; it has a ``job_id`` too."""
+    if job["admitted"] is None:
+        return [f"{job['job_id']}: {wording.open}: {job['message']}"]
     return _admitted(job, wording) if job["admitted"] else _refused(job, wording)
+
+
+def unanimous(jobs: Sequence[dict[str, Any]]) -> bool | None:
+    """Return whether all are admitted: no if one is refused, None if one has no answer."""
+    verdicts = [job["admitted"] for job in jobs]
+    return False if False in verdicts else None if None in verdicts else True
+
+
+def answer_code(admitted: bool | None) -> ExitCode:  # noqa: FBT001 (the answer itself)
+    """Return what to exit with."""
+    if admitted is None:
+        return ExitCode.NO_ANSWER
+    return ExitCode.OK if admitted else ExitCode.NO
 
 
 def _admitted(job: dict[str, Any], wording: Wording) -> list[str | Table]:

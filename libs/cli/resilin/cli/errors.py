@@ -8,6 +8,7 @@ Anything else is a bug of ours and says so.
 from __future__ import annotations
 
 import os
+import sys
 from enum import IntEnum
 
 import click
@@ -79,4 +80,15 @@ def _input_errors() -> tuple[type[Exception], ...]:
     from resilin.eventlog.sqlite import LogFileError
     from resilin.workloads import WorkloadError
 
-    return (CorruptRecordError, LogFileError, WorkloadError)
+    known: tuple[type[Exception], ...] = (CorruptRecordError, LogFileError, WorkloadError)
+    # Those of a live cell are there only if one was asked; without Kafka's client its own
+    # could not even be imported.
+    if "resilin.eventlog.sqlite_topic" in sys.modules:
+        from resilin.eventlog.sqlite_topic import TopicFileError
+
+        known = (*known, TopicFileError)
+    if "resilin.eventlog.kafka" in sys.modules:
+        from resilin.eventlog.kafka import FatalLogError
+
+        known = (*known, FatalLogError)
+    return known

@@ -7,13 +7,15 @@ works the same on both. Nothing here talks to a service: what is asked is a mess
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import click
 from pydantic import TypeAdapter, ValidationError
@@ -24,7 +26,7 @@ from resilin.cli.errors import InputError
 from resilin.cli.output import FIRST_WALL_CLOCK_SECONDS
 from resilin.contracts import events as ev
 from resilin.contracts.base import Identifier
-from resilin.contracts.commands import CancelJob, Command, SubmitJob
+from resilin.contracts.commands import CancelJob, Command, SubmitJob, command_adapter
 from resilin.contracts.dead_letter import DeadLetter
 from resilin.contracts.record import LogEntry
 from resilin.contracts.topics import DEADLETTER, JOBS_COMMANDS
@@ -42,6 +44,9 @@ from resilin.kernel.fencing import Fence
 from resilin.kernel.host import Folded
 from resilin.kernel.snapshot import SnapshotError, load
 
+if TYPE_CHECKING:
+    from resilin.eventlog.kafka import KafkaConnection
+
 __all__ = [
     "LOG_NAME",
     "CellFold",
@@ -50,6 +55,7 @@ __all__ = [
     "ReadableLog",
     "Reply",
     "ask",
+    "default_home",
     "live_options",
     "now_seconds",
     "open_live",
@@ -172,18 +178,19 @@ def _address(bootstrap: str | None, home: Path | None, cell: str) -> LiveAddress
             param_hint="'--cell'",
         ) from None
     given = bootstrap is not None or home is not None
-    home = _default_home() if home is None else home
+    home = default_home() if home is None else home
     return LiveAddress(bootstrap, home, cell, given, bool(typed))
 
 
-def _default_home() -> Path:
+def default_home() -> Path:
+    """Return the folder of the cell that is meant where none is named."""
     try:
         return Path.home() / ".resilin"
     except RuntimeError:
         raise InputError("there is no home folder: name the cell's folder with --home") from None
 
 
-def timeout_option(default: float, help_text: str) -> Callable[[AnyCommand], AnyCommand]:
+def timeout_option(default: float | None, help_text: str) -> Callable[[AnyCommand], AnyCommand]:
     """Give a command ``--timeout SECONDS``, passed to it as ``timeout_seconds``."""
     return click.option(
         "--timeout",
@@ -192,12 +199,12 @@ def timeout_option(default: float, help_text: str) -> Callable[[AnyCommand], Any
         type=click.FloatRange(0, 1e9),
         callback=_finite,
         default=default,
-        show_default=True,
+        show_default=default is not None,
         help=help_text,
     )
 
 
-def _finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
+def _finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
     if value != value:
         raise click.BadParameter("nan is no number of seconds", ctx, param)
     return value
@@ -307,19 +314,24 @@ class LiveCell:
         """Fold the log up to its end as of now."""
         return CellFold(self.fold_service(ExecutorDecider()))
 
-    def fold_service(self, decider: Decider[State]) -> Folded[State]:
+    def fold_service(
+        self, decider: Decider[State], *, through_offset: int | None = None
+    ) -> Folded[State]:
         """Fold the log for a service, from its newest snapshot if there is one of use."""
         start: Folded[State] | None = None
         snapshot = self.log.load(decider.service)
-        if snapshot is not None and snapshot.offset <= self.log.end_offset():
+        end = self.log.end_offset() if through_offset is None else through_offset
+        if snapshot is not None and snapshot.offset <= end:
             # One of another version, or damaged: a snapshot is only a shorter way.
             with suppress(SnapshotError):
                 start = load(snapshot.payload, decider.state_type)
         after = -1 if start is None else start.offset
-        return fold_log(self.log.read(after), decider, folded=start)
+        return fold_log(self.log.read(after), decider, folded=start, through_offset=end)
 
-    def follow(self, after: int, timeout_seconds: float | None = None) -> Iterator[list[LogEntry]]:
-        """Yield what is new, again and again: at each look the entries since the last, or none.
+    def follow(
+        self, after: int = -1, timeout_seconds: float | None = None
+    ) -> Iterator[LogEntry | None]:
+        """Yield what the log holds and what is added to it, and None after each look.
 
         Args:
             after: The last offset that is known.
@@ -328,15 +340,24 @@ class LiveCell:
         until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         while True:
             over = until is not None and time.monotonic() >= until
-            entries = list(self.log.read(after))
-            if entries:
-                after = entries[-1].offset
-            yield entries
+            for entry in self.log.read(after):
+                after = entry.offset
+                yield entry
+            yield None
             if over:
                 return
-            if not entries:
-                left = POLL_SECONDS if until is None else until - time.monotonic()
-                time.sleep(max(0.0, min(POLL_SECONDS, left)))
+            left = POLL_SECONDS if until is None else until - time.monotonic()
+            time.sleep(max(0.0, min(POLL_SECONDS, left)))
+
+    def jobs_sent(self) -> list[str]:
+        """Return the ids of the jobs in `jobs.commands`, taken in already or not."""
+        sent: dict[str, None] = {}
+        for message in self.commands.read():
+            with suppress(ValidationError):
+                command = command_adapter.validate_json(message.value)
+                if isinstance(command, SubmitJob) and command.cell == self.cell:
+                    sent[command.job_id] = None
+        return list(sent)
 
     def close(self) -> None:
         """Let go of everything."""
@@ -384,12 +405,49 @@ def _on_kafka(address: LiveAddress) -> LiveCell:
             f"a cell on Kafka needs {error.name or 'aiokafka'}, which is not installed:"
             " pip install 'resilin[live]'"
         ) from None
-    bootstrap = address.bootstrap or ""
+    connection, partition = _connection(address.bootstrap or ""), _partition()
     return LiveCell(
         address,
-        KafkaLog(bootstrap, cell=address.cell),
-        lambda name: KafkaTopic(bootstrap, name, cell=address.cell),
+        KafkaLog(connection, address.cell, partition),
+        lambda name: KafkaTopic(connection, name, partition),
     )
+
+
+def _connection(bootstrap: str) -> KafkaConnection:
+    """Take what else is needed to connect from the variables that the services take it from."""
+    from resilin.eventlog.kafka import KafkaConnection
+
+    given = {
+        name: value
+        for name in ("security_protocol", "sasl_mechanism", *_SECRETS_AND_FILES)
+        if (value := os.environ.get(f"RESILIN_{name.upper()}"))
+    }
+    for name, allowed in _CLOSED_LISTS.items():
+        if name in given and given[name] not in allowed:
+            raise InputError(
+                f"RESILIN_{name.upper()}: {given[name]!r} is none of {', '.join(allowed)}"
+            )
+    return KafkaConnection(bootstrap, **cast("dict[str, Any]", given))
+
+
+_SECRETS_AND_FILES = (
+    "sasl_username",
+    "sasl_password",
+    "ssl_cafile",
+    "ssl_certfile",
+    "ssl_keyfile",
+)
+_CLOSED_LISTS = {
+    "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+}
+
+
+def _partition() -> int:
+    given = os.environ.get("RESILIN_PARTITION", "0")
+    if re.fullmatch(r"[0-9]{1,6}", given) is None:
+        raise InputError(f"RESILIN_PARTITION: {given!r} is no number of a partition")
+    return int(given)
 
 
 # --- asking it -----------------------------------------------------------------------------
@@ -408,6 +466,7 @@ class Reply:
         answer: What was decided about its job.
         answered_at_seconds: When that was decided, on the cell's clock.
         dead_letter: What was said of it if it could not even be read.
+        profiled: Whether its job is tried out before its answer.
     """
 
     command: Command
@@ -416,6 +475,7 @@ class Reply:
     answer: Answer | None = None
     answered_at_seconds: float = 0.0
     dead_letter: DeadLetter | None = None
+    profiled: bool = False
 
     @property
     def open(self) -> bool:
@@ -433,8 +493,8 @@ class Reply:
             return f"the cell could not read it: {self.dead_letter.reason}"
         return self.fact.message if isinstance(self.fact, ev.CommandRejected) else None
 
-    def note_answer(self, answer: Answer, at_seconds: float) -> None:
-        """Take in what was decided about its job, if that answers it."""
+    def note_answer(self, answer: ev.Event | ev.UnknownEvent, at_seconds: float) -> None:
+        """Take in an event about its job, if that answers it."""
         expected = _ANSWERS.get(type(self.command), ())
         if self.fact is not None and self.answer is None and isinstance(answer, expected):
             self.answer, self.answered_at_seconds = answer, at_seconds
@@ -470,15 +530,16 @@ def ask(
     notice = _Notice(replies)
     waiting = list(replies)
     looked_at = time.monotonic()
-    for entries in live.follow(fold.offset, timeout_seconds):
-        for entry in entries:
+    for entry in live.follow(fold.offset, timeout_seconds):
+        if entry is not None:
             if fold.fold(entry):
                 notice.take(entry)
-        waiting = [reply for reply in waiting if reply.open] if entries else waiting
+            continue
+        waiting = [reply for reply in waiting if reply.open]
         if waiting and time.monotonic() - looked_at >= DEAD_LETTER_POLL_SECONDS:
             letters_after = _note_dead_letters(live, waiting, letters_after)
-            looked_at = time.monotonic()
             waiting = [reply for reply in waiting if reply.open]
+            looked_at = time.monotonic()
         if not waiting:
             break
     if waiting:
@@ -502,6 +563,9 @@ class _Notice:
                 reply = self._by_position.get(event.source.offset)
                 if reply is not None and event.source.topic == JOBS_COMMANDS.name:
                     reply.fact = event
+            elif isinstance(event, ev.ProfileRequested):
+                for reply in self._by_job.get(event.job_id, ()):
+                    reply.profiled = True
             elif isinstance(event, Answer):
                 for reply in self._by_job.get(event.job_id, ()):
                     reply.note_answer(event, entry.record.timestamp)

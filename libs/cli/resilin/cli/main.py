@@ -15,9 +15,23 @@ from resilin.cli.output import example
 __all__ = ["cli", "main"]
 
 _COMMANDS = (
+    "up",
+    "down",
+    "submit",
+    "list",
+    "describe",
+    "watch",
+    "wait",
+    "logs",
+    "events",
+    "cancel",
+    "node",
+    "cell",
+    "curves",
+    "deadletter",
     "simulate",
     "compare",
-    "submit",
+    "evaluate",
     "verify",
     "replay",
     "state",
@@ -26,6 +40,9 @@ _COMMANDS = (
     "bound",
     "version",
 )
+
+
+_ALIASES = {"ps": "list"}
 
 
 class _Commands(click.Group):
@@ -37,9 +54,10 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (click's signature)
         """Import a command's module; None for an unknown name."""
-        if cmd_name not in _COMMANDS:
+        name = _ALIASES.get(cmd_name, cmd_name)
+        if name not in _COMMANDS:
             return None
-        module = import_module(f"resilin.cli.commands.{cmd_name.replace('-', '_')}")
+        module = import_module(f"resilin.cli.commands.{name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 
@@ -61,13 +79,15 @@ class _Commands(click.Group):
 _EXIT_CODES = """\b
 Exit codes:
     0  done; where a question was asked, the answer is yes
-    1  the answer is no: a log is not sound, a job would be refused
+    1  the answer is no: a log is not sound, a job is refused or did not complete
     2  the input or the usage is wrong; nothing was written
     3  a bug in resilin
+    4  the live cell has not answered in time; what was sent is kept
   130  interrupted
 """
 
 _EXAMPLE = example(
+    "resilin submit -f job.yaml",
     "resilin simulate --servers 16 --policy elasticflow --out run",
     "resilin verify run/log.resilin",
 )

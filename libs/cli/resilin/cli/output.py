@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TextIO, TypeVar
 
 import click
 
@@ -24,6 +24,7 @@ __all__ = [
     "as_json",
     "duration_text",
     "emit",
+    "emit_one",
     "example",
     "note",
     "number_text",
@@ -94,9 +95,16 @@ def _escaped(character: str) -> str:
 
 
 def emit(
-    output_format: OutputFormat, answer: Mapping[str, Any], parts: Iterable[str | Table]
+    output_format: OutputFormat,
+    answer: Mapping[str, Any],
+    parts: Iterable[str | Table],
+    *,
+    to_stderr: bool = False,
 ) -> None:
-    """Print the answer: as the object it is, or as the sentences and tables of ``parts``."""
+    """Print the answer: as the object it is, or as the sentences and tables of ``parts``.
+
+    What is shown before a question, and is no answer yet, goes to stderr.
+    """
     if output_format == "json":
         click.echo(as_json(answer))
     elif output_format == "yaml":
@@ -106,7 +114,24 @@ def emit(
         plain = json.loads(as_json(answer))
         click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
     else:
-        _print(parts)
+        _print(parts, sys.stderr if to_stderr else sys.stdout)
+
+
+def emit_one(output_format: OutputFormat, item: Mapping[str, Any], text: str) -> None:
+    """Print one of many answers at once, as a command does that goes on: a line, or a document."""
+    if output_format == "json":
+        click.echo(json.dumps(_finite(item)))
+    elif output_format == "yaml":
+        import yaml
+
+        plain = json.loads(as_json(item))
+        click.echo(
+            yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, explicit_start=True),
+            nl=False,
+        )
+    else:
+        click.echo(safe_text(text))
+    sys.stdout.flush()
 
 
 def as_json(answer: Mapping[str, Any]) -> str:
@@ -124,14 +149,14 @@ def _finite(value: object) -> object:
     return value
 
 
-def _print(parts: Iterable[str | Table]) -> None:
+def _print(parts: Iterable[str | Table], stream: TextIO) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table as RichTable
 
     # Into a pipe or file nothing is cut to fit a screen.
-    width = None if sys.stdout.isatty() else 200
-    console = Console(file=sys.stdout, width=width, markup=False, emoji=False, highlight=False)
+    width = None if stream.isatty() else 200
+    console = Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
     for part in parts:
         if isinstance(part, str):
             console.print(safe_text(part, keep="\n"), soft_wrap=True)

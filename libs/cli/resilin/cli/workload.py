@@ -30,6 +30,7 @@ from resilin.workloads import (
     WorkloadError,
     built_in_curves,
     generate_trace,
+    read_gradient_noise,
     read_profiles,
     read_trace,
 )
@@ -304,6 +305,9 @@ class WorkloadOptions:
             throughput_noise=self.throughput_noise,
             failures=failures,
             seed=self.seed,
+            gradient_noise=(
+                {} if self.pollux_models is None else read_gradient_noise(self.pollux_models)
+            ),
         )
 
     def described(self) -> dict[str, Any]:

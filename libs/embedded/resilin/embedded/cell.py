@@ -1,9 +1,4 @@
-"""An embedded cell: the seven services in one process, on a log in a file.
-
-Every service runs in the same shell as on Kafka; only the log, the topics and the election
-are others. Clients reach it through the file of topics: what is submitted while the cell is
-down is answered when it is up again.
-"""
+"""A cell in one process: the seven services, each in the shell that it has on Kafka too."""
 
 from __future__ import annotations
 
@@ -15,8 +10,6 @@ from resilin.admission.decider import AdmissionDecider
 from resilin.admission.shell import command_input
 from resilin.allocator.decider import AllocatorDecider
 from resilin.contracts.telemetry import StepSample
-from resilin.embedded.log import LocalLog, LogWithSnapshots
-from resilin.eventlog.port import Message, MessageTopic
 from resilin.executor.backend import WorkerBackend
 from resilin.executor.decider import ExecutorDecider
 from resilin.executor.shell import BackendInput
@@ -27,26 +20,24 @@ from resilin.placement.decider import PlacementDecider
 from resilin.runtime.clock import Clock
 from resilin.runtime.election import AlwaysElected
 from resilin.runtime.inputs import DeadLetters, SampleInput
-from resilin.runtime.ports import Input
+from resilin.runtime.ports import Input, LiveLog, MessageReader, MessageWriter
 from resilin.runtime.service import LiveService, Observer
 from resilin.stability_detector.decider import StabilityDetectorDecider
 
 __all__ = ["EmbeddedCell"]
-
-_LOOK_SECONDS = 0.05
-"""How often the file of topics is looked at: other processes write to it."""
 
 
 class EmbeddedCell:
     """All services of a cell in this process.
 
     Args:
-        log: The log's file; nobody else may append to it.
+        open_log: Opens the cell's log, once for each service; no other process may append.
         commands: Where clients put commands.
         dead_letters: Where commands go that cannot be read.
         backend: What runs the workers.
         clock: The cell's time.
         cell: The cell's name.
+        partition: The partition of the commands' topic that is the cell's.
         observers: Makes those who are told what a service does, by its name.
         snapshot_every_records: Entries between two snapshots of a service.
 
@@ -56,30 +47,27 @@ class EmbeddedCell:
 
     def __init__(
         self,
-        log: LogWithSnapshots,
-        commands: MessageTopic,
-        dead_letters: MessageTopic,
+        open_log: Callable[[], LiveLog],
+        commands: MessageReader,
+        dead_letters: MessageWriter,
         backend: WorkerBackend,
         *,
         clock: Clock,
         cell: str = "main",
+        partition: int = 0,
         observers: Callable[[str], Sequence[Observer]] = lambda _: (),
         snapshot_every_records: int = 20_000,
     ) -> None:
-        self._log = LocalLog(log)
         self._backend = backend
         self._samples: list[SampleInput] = []
         self._refused = 0
-        letters = DeadLetters(
-            AdmissionDecider.service, cell, _TopicWriter(dead_letters), self._count_refusal
-        )
-        reader = _TopicReader(commands)
+        letters = DeadLetters(AdmissionDecider.service, cell, dead_letters, self._count_refusal)
         inputs: dict[str, tuple[Decider[Any], list[Input]]] = {}
         for decider in (AllocatorDecider(), PlacementDecider(), LoanManagerDecider()):
             inputs[decider.service] = (decider, [])
         inputs[AdmissionDecider.service] = (
             AdmissionDecider(),
-            [command_input(reader, letters, cell=cell)],
+            [command_input(commands, letters, cell=cell, partition=partition)],
         )
         for watcher in (MetricCollectorDecider(), StabilityDetectorDecider()):
             samples = SampleInput(lambda _: None)
@@ -94,7 +82,7 @@ class EmbeddedCell:
                 decider,
                 cell=cell,
                 instance=f"{service}-embedded",
-                log=self._log.view(),
+                log=open_log(),
                 election=AlwaysElected(),
                 clock=clock,
                 inputs=feeds,
@@ -131,39 +119,3 @@ class EmbeddedCell:
             raise group.exceptions[0] from None
         finally:
             await self._backend.close(stop_workers=stop_workers)
-
-
-class _TopicReader:
-    """Looks for new messages in a file that other processes write."""
-
-    def __init__(self, topic: MessageTopic) -> None:
-        self._topic = topic
-        self._after = -1
-
-    async def start(self, after: int) -> None:
-        self._after = after
-
-    async def read(self, timeout_seconds: float) -> Sequence[Message]:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + timeout_seconds
-        while True:
-            messages = list(self._topic.read(self._after))
-            if messages:
-                self._after = messages[-1].offset
-                return messages
-            if loop.time() >= until:
-                return ()
-            await asyncio.sleep(_LOOK_SECONDS)
-
-    async def stop(self) -> None:
-        """Nothing to let go of: the file belongs to the caller."""
-
-
-class _TopicWriter:
-    """Writes to a topic in a file."""
-
-    def __init__(self, topic: MessageTopic) -> None:
-        self._topic = topic
-
-    async def produce(self, value: bytes, key: bytes | None = None) -> int:
-        return self._topic.produce(value, key)

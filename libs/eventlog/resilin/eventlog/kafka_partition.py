@@ -21,7 +21,7 @@ from aiokafka import (  # type: ignore[import-untyped]  # it ships no type marke
 from aiokafka.helpers import create_ssl_context  # type: ignore[import-untyped]  # as above
 
 from resilin.contracts.record import CorruptRecordError
-from resilin.contracts.topics import TOPICS
+from resilin.contracts.topics import message_bytes_max
 from resilin.eventlog.port import Message, MessageTooLargeError
 
 __all__ = [
@@ -47,6 +47,7 @@ _TIMEOUT_SECONDS = 30.0
 """How long to wait for brokers, their restarts included."""
 
 _STOP_SECONDS = 5.0
+_METADATA_SECONDS = 0.05
 
 
 class FatalLogError(RuntimeError):
@@ -138,6 +139,15 @@ async def _explained(what: str, timeout_seconds: float) -> AsyncIterator[None]:
         raise LogUnavailableError(f"{what}: {_said(error)}") from error
 
 
+def _must_exist(partition: TopicPartition, known: set[int] | None) -> None:
+    if not known:
+        raise LogUnavailableError(f"there is no topic {partition.topic}")
+    if partition.partition not in known:
+        raise LogUnavailableError(
+            f"{partition.topic} has no partition {partition.partition}, only {sorted(known)}"
+        )
+
+
 def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
@@ -149,8 +159,7 @@ class PartitionWriter:
         connection: The brokers.
         topic: The topic, which must exist.
         partition: Its partition.
-        message_bytes_max: The largest message; by default what the catalogue says, 1 MiB for
-            a topic that it does not know.
+        bytes_max: The largest message; by default what the catalogue says of the topic.
         timeout_seconds: How long a write may take.
     """
 
@@ -160,12 +169,12 @@ class PartitionWriter:
         topic: str,
         partition: int = 0,
         *,
-        message_bytes_max: int | None = None,
+        bytes_max: int | None = None,
         timeout_seconds: float = _TIMEOUT_SECONDS,
     ) -> None:
         self._connection = connection
         self._partition = TopicPartition(topic, partition)
-        self._bytes_max = message_bytes_max or _message_bytes_max(topic)
+        self._bytes_max = bytes_max or message_bytes_max(topic)
         self._timeout_seconds = timeout_seconds
         self._producer: AIOKafkaProducer | None = None
         self._failure: str | None = None
@@ -176,7 +185,7 @@ class PartitionWriter:
         Raises:
             LogUnavailableError: If no broker answers, or there is no such partition.
         """
-        topic, partition = self._partition
+        topic = self._partition.topic
         self._producer = AIOKafkaProducer(
             **self._connection.client_options(),
             acks="all",
@@ -191,11 +200,9 @@ class PartitionWriter:
                 f"cannot write {topic} at {self._connection.bootstrap}", self._timeout_seconds
             ):
                 await self._producer.start()
-                known = await self._producer.partitions_for(topic)
-                if partition not in known:
-                    raise LogUnavailableError(
-                        f"{topic} has no partition {partition}, only {sorted(known)}"
-                    )
+                # Asked before anything else: the client would wait for a topic that is not there.
+                cluster = await self._producer.client.fetch_all_metadata()
+                _must_exist(self._partition, cluster.partitions_for_topic(topic))
         except BaseException:
             await self.stop()
             raise
@@ -232,31 +239,29 @@ class PartitionWriter:
             raise
         except BaseException as error:
             self._failure = f"an earlier write ended with {_said(error)}"
-            raise self._write_error(error) from error
+            if isinstance(error, (errors.KafkaError, OSError)):
+                raise self._write_error(error) from error
+            raise
         if offset is None or offset < 0:
             # So the brokers answer a repeat of a message so old that they forgot its offset.
             self._failure = "an earlier write was acknowledged without an offset"
             raise LogUnavailableError(f"{topic} [{partition}]: acknowledged without an offset")
         return int(offset)
 
-    def _write_error(self, error: BaseException) -> BaseException:
+    def _write_error(self, error: BaseException) -> FatalLogError:
         place = f"{self._partition.topic} [{self._partition.partition}]"
-        match error:
-            case TimeoutError():
-                return LogUnavailableError(
-                    f"{place}: no acknowledgement in {self._timeout_seconds:g} s"
-                )
-            case errors.MessageSizeTooLargeError():
-                return LogWriteError(
-                    f"{place}: the brokers refuse a message that the catalogue allows;"
-                    f" the topic's max.message.bytes is below {self._bytes_max}"
-                )
-            case errors.KafkaError() | OSError() if not getattr(error, "retriable", True):
-                return LogWriteError(f"{place}: {_said(error)}")
-            case errors.KafkaError() | OSError():
-                return LogUnavailableError(f"{place}: {_said(error)}")
-            case _:
-                return error
+        if isinstance(error, TimeoutError):
+            return LogUnavailableError(
+                f"{place}: no acknowledgement in {self._timeout_seconds:g} s"
+            )
+        if isinstance(error, errors.MessageSizeTooLargeError):
+            return LogWriteError(
+                f"{place}: the brokers refuse a message that the catalogue allows;"
+                f" the topic's max.message.bytes is below {self._bytes_max}"
+            )
+        if isinstance(error, errors.KafkaError) and not error.retriable:
+            return LogWriteError(f"{place}: {_said(error)}")
+        return LogUnavailableError(f"{place}: {_said(error)}")
 
     async def stop(self) -> None:
         """Disconnect; what is under way is given a moment."""
@@ -327,29 +332,107 @@ class PartitionReader:
             max_poll_records=_RECORDS_MAX,
             request_timeout_ms=_REQUEST_TIMEOUT_MS,
         )
-        topic, partition = self._partition
+        topic = self._partition.topic
         try:
             async with _explained(
                 f"cannot read {topic} at {self._connection.bootstrap}", self._timeout_seconds
             ):
+                await self._consumer.start()
                 self._consumer.assign([self._partition])
                 self._consumer.seek(self._partition, offset)
-                await self._consumer.start()
-                await self._must_exist(self._consumer)
+                await self._found(self._consumer)
         except BaseException:
             await self.stop()
             raise
 
-    async def _must_exist(self, consumer: AIOKafkaConsumer) -> None:
-        """Ask before anything else: the client would wait for the partition for ever."""
-        topic, partition = self._partition
-        while True:
-            known = consumer.partitions_for_topic(topic)
-            if known is not None:
-                break
+    async def _found(self, consumer: AIOKafkaConsumer) -> None:
+        """Wait until the client knows the partition, if there is one."""
+        topic = self._partition.topic
+        while (known := consumer.partitions_for_topic(topic)) is None:
             if topic not in await consumer.topics():
-                raise LogUnavailableError(
-                    f"there is no topic {topic} at {self._connection.bootstrap}"
-                )
-        if partition not in known:
-            raise LogUnavailableError(f"{topic} has no partition {partition}, only {sorted(known)}")
+                break
+            await asyncio.sleep(_METADATA_SECONDS)
+        _must_exist(self._partition, known)
+
+    def seek(self, offset: int) -> None:
+        """Go on from this offset."""
+        self._started().seek(self._partition, offset)
+
+    async def bounds(self) -> Bounds:
+        """Ask what the partition holds now."""
+        consumer = self._started()
+        async with _explained(self.place, self._timeout_seconds):
+            first = await consumer.beginning_offsets([self._partition])
+            end = await consumer.end_offsets([self._partition])
+        return Bounds(first[self._partition], end[self._partition])
+
+    async def end(self) -> int:
+        """Ask for the offset after the last message."""
+        consumer = self._started()
+        async with _explained(self.place, self._timeout_seconds):
+            end = await consumer.end_offsets([self._partition])
+        return int(end[self._partition])
+
+    async def position(self) -> int:
+        """Return the next offset to be read: past messages returned, and past gaps."""
+        return int(await self._started().position(self._partition))
+
+    async def fetch(self, timeout_seconds: float) -> list[Message]:
+        """Return the next messages in order; none if none came within the time.
+
+        Raises:
+            LogTruncatedError: If the partition does not hold the offset to read next.
+            CorruptRecordError: If bytes were damaged on disk or on their way.
+            LogUnavailableError: If the client gave up.
+        """
+        consumer = self._started()
+        try:
+            fetched = await consumer.getmany(
+                self._partition, timeout_ms=max(1, round(timeout_seconds * 1_000))
+            )
+        except errors.OffsetOutOfRangeError as error:
+            position = await self.position()
+            if error.args != ({self._partition: position},):
+                return []  # an answer to what was asked before the last seek
+            earliest, end = await self.bounds()
+            raise LogTruncatedError(
+                f"{self.place}: offset {position} is not there, only those from {earliest} up to"
+                f" {end - 1}",
+                earliest=earliest,
+                end=end,
+            ) from None
+        except errors.CorruptRecordException as error:
+            raise CorruptRecordError(
+                f"{self.place}: offset {await self.position()} or soon after: {_said(error)}"
+            ) from error
+        except errors.KafkaError as error:
+            raise LogUnavailableError(f"{self.place}: {_said(error)}") from error
+        if not fetched and consumer._fetcher.error_future.done():  # noqa: SLF001 (says so nowhere else)
+            raise LogUnavailableError(f"{self.place}: the client stopped fetching")
+        return [
+            Message(found.offset, found.key, found.value if found.value is not None else b"")
+            for found in fetched.get(self._partition, ())
+        ]
+
+    def _started(self) -> AIOKafkaConsumer:
+        if self._consumer is None:
+            raise LogUnavailableError(f"{self.place}: the reader is not started")
+        return self._consumer
+
+    async def stop(self) -> None:
+        """Disconnect."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is None:
+            return
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await consumer.stop()
+        except TimeoutError:
+            pass
+        except asyncio.CancelledError:
+            # While brokers are away the client lets the end of its own tasks out as ours.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+        finally:
+            await consumer._client.close()  # noqa: SLF001 (it is left open then)

@@ -11,7 +11,14 @@ from typing import NamedTuple, Protocol
 
 from resilin.contracts.record import LogEntry, Record
 
-__all__ = ["EventLog", "Message", "MessageTooLargeError", "MessageTopic", "Snapshot", "SnapshotStore"]
+__all__ = [
+    "EventLog",
+    "Message",
+    "MessageTooLargeError",
+    "MessageTopic",
+    "Snapshot",
+    "SnapshotStore",
+]
 
 
 class EventLog(Protocol):

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Protocol
 
-__all__ = ["Clock"]
+__all__ = ["Clock", "WallClock"]
+
+
+class Clock(Protocol):
+    """The time of a cell, in seconds since the epoch."""
+
+    def now_seconds(self) -> float:
+        """Return the cell's time."""
+        ...
+
+    def wall_seconds(self, seconds: float) -> float:
+        """Return how long a span of the cell's time lasts on the wall."""
+        ...
+
+    async def sleep_until(self, moment_seconds: float) -> None:
+        """Wait for a moment of the cell's time."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class WallClock:
     """Seconds since the epoch, as the cell counts them.
 
     Every process of a cell has to be given the same two numbers.
@@ -21,7 +38,7 @@ class Clock:
     """
 
     scale: float = 1.0
-    origin_seconds: float = field(default=0.0)
+    origin_seconds: float = 0.0
 
     def now_seconds(self) -> float:
         """Return the cell's time."""

@@ -10,8 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
-from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from aiokafka import (  # type: ignore[import-untyped]  # it ships no type marker
+    AIOKafkaConsumer,
+    ConsumerRebalanceListener,
+    TopicPartition,
+)
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import (  # type: ignore[import-untyped]  # as above
+    StickyPartitionAssignor,
+)
 
 from resilin.contracts.topics import CELL_EVENTS
 from resilin.runtime.logs import logger

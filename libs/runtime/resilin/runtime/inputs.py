@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 from resilin.contracts.dead_letter import DeadLetter
@@ -135,12 +136,14 @@ class TopicInput:
     async def next_batch(self, state: Any, now_seconds: float) -> Sequence[Any]:  # noqa: ANN401, ARG002 (the port)
         """Take messages up to the first that depends on one before it."""
         batch: list[BatchItem] = []
+        letters: list[Awaitable[None]] = []
         subjects: dict[Hashable, None] = {}
-        for message in self._buffer:
+        # Of what is there now: more may come in while dead letters are written.
+        for message in list(islice(self._buffer, BATCH_ITEMS)):
             source = self._source(message.offset)
             item = self._read_message(message.value, source, now_seconds)
             if item.unreadable is not None:
-                await self._dead_letters.put(message.value, source, item.unreadable)
+                letters.append(self._dead_letters.put(message.value, source, item.unreadable))
             elif item.subjects is None:
                 if not batch:
                     batch.append(item)
@@ -150,8 +153,7 @@ class TopicInput:
             else:
                 subjects.update(dict.fromkeys(item.subjects))
             batch.append(item)
-            if len(batch) == BATCH_ITEMS:
-                break
+        await asyncio.gather(*letters)
         self._taking = len(batch)
         return batch
 

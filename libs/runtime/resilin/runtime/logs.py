@@ -7,7 +7,7 @@ import sys
 
 import structlog
 
-__all__ = ["configure_logs", "logger"]
+__all__ = ["bind_service", "configure_logs", "logger"]
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -46,6 +46,11 @@ def configure_logs(level: str, *, service: str, instance: str, cell: str) -> Non
         )
     )
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+
+
+def bind_service(service: str, instance: str) -> None:
+    """Have every line of the running task, and of tasks it starts, name this service."""
+    structlog.contextvars.bind_contextvars(service=service, instance=instance)
 
 
 def logger() -> structlog.typing.FilteringBoundLogger:

@@ -138,7 +138,7 @@ def _of_processes() -> Iterable[Metric]:
     yield _histogram(
         "resilin_event_apply_latency_seconds",
         p,
-        "Wall time from a record's timestamp until this process has folded it; replay apart.",
+        "Time from a record's timestamp until this process has folded it; replay apart.",
         _QUICK,
     )
     yield _histogram("resilin_decide_seconds", p, "Time that the core took to decide.", _QUICK)
@@ -153,8 +153,10 @@ def _of_processes() -> Iterable[Metric]:
         "resilin_dead_letter_records_total", p, "Inputs that could not be read and were put aside."
     )
     yield _counter("resilin_snapshot_total", p, "Snapshots saved by this process.")
-    yield _gauge("resilin_snapshot_seconds", p, "Time that the last snapshot took.")
-    yield _gauge("resilin_snapshot_bytes", p, "Size of the last snapshot.")
+    yield _gauge(
+        "resilin_snapshot_seconds", p, "Time that the last snapshot took; 0 before the first."
+    )
+    yield _gauge("resilin_snapshot_bytes", p, "Size of the last snapshot; 0 before the first.")
     yield _counter(
         "resilin_fenced_writes_total",
         LEADER,
@@ -175,7 +177,7 @@ def _of_admission() -> Iterable[Metric]:
     yield _histogram(
         "resilin_admission_latency_seconds",
         a,
-        "Cell time from a job's submission until it was answered.",
+        "Time from a job's submission until it was answered.",
         (*_QUICK[1:], 60.0, 600.0),
     )
     yield _gauge(
@@ -280,7 +282,7 @@ def _of_planning() -> Iterable[Metric]:
     yield _histogram(
         "resilin_loan_recall_seconds",
         "loan-manager",
-        "Cell time from the wish to have a server back until it was.",
+        "Time from the wish to have a server back until it was.",
         _MINUTES,
     )
 
@@ -294,7 +296,7 @@ def _of_running() -> Iterable[Metric]:
     yield _counter(
         "resilin_job_end_total",
         x,
-        "Jobs that ended after they were admitted or cancelled.",
+        "Jobs that ended; rejected ones are counted where they are answered.",
         "outcome",
         (("completed",), ("failed",), ("cancelled",)),
     )
@@ -323,7 +325,17 @@ def _of_running() -> Iterable[Metric]:
         "cause",
         ((cause,) for cause in LOST_CAUSES),
     )
-    yield _counter("resilin_worker_lost_total", x, "Times a job lost workers.")
+    yield _counter("resilin_worker_lost_total", x, "Times a job lost workers and had to stop.")
+    yield _counter(
+        "resilin_worker_replaced_total", x, "Workers replaced in place while their job trained on."
+    )
+    yield _counter(
+        "resilin_profile_total",
+        x,
+        "Jobs tried out because nothing was known of their throughput.",
+        "result",
+        (("measured",), ("failed",)),
+    )
     yield _gauge("resilin_node_up", x, "Whether a server's node is up: 1 or 0.", "server")
 
 
@@ -352,9 +364,7 @@ def _of_measuring() -> Iterable[Metric]:
         "Believed throughput of a job at this moment; 0 while it stands still.",
         "job_id",
     )
-    yield _gauge(
-        "resilin_job_deadline_timestamp_seconds", m, "A job's deadline, in cell time.", "job_id"
-    )
+    yield _gauge("resilin_job_deadline_timestamp_seconds", m, "A job's deadline.", "job_id")
     yield _gauge(
         "resilin_job_deadline_slack_seconds",
         m,

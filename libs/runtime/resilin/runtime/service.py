@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from resilin.contracts.record import LogEntry, Record
@@ -24,10 +25,10 @@ from resilin.kernel.decider import Decider, Intake
 from resilin.kernel.host import Folded, Role, ServiceHost
 from resilin.kernel.snapshot import SnapshotError, dump, load
 from resilin.runtime.clock import Clock
-from resilin.runtime.logs import logger
+from resilin.runtime.logs import bind_service, logger
 from resilin.runtime.ports import Election, Input, LiveLog
 
-__all__ = ["LiveService", "Observer"]
+__all__ = ["Companion", "LiveService", "Observer"]
 
 State = TypeVar("State")
 
@@ -68,6 +69,22 @@ class Observer(Protocol):
         ...
 
 
+class Companion(Protocol):
+    """Something else that folds the log beside the service and is kept in snapshots with it."""
+
+    def dump(self) -> bytes:
+        """Return what it has come to."""
+        ...
+
+    def restore(self, payload: bytes) -> None:
+        """Take up from a dump; entries that it holds already are not counted again.
+
+        Raises:
+            SnapshotError: If it is of no use to this code.
+        """
+        ...
+
+
 class LiveService(Generic[State]):
     """One instance of one service on a live log.
 
@@ -80,6 +97,7 @@ class LiveService(Generic[State]):
         clock: The cell's time.
         inputs: Where its facts come from.
         observers: Who is told what it does.
+        companions: What is kept in snapshots with the state, by a name.
         snapshot_every_records: Entries between two snapshots.
 
     Attributes:
@@ -98,6 +116,7 @@ class LiveService(Generic[State]):
         clock: Clock,
         inputs: Sequence[Input] = (),
         observers: Sequence[Observer] = (),
+        companions: Mapping[str, Companion] = MappingProxyType({}),
         snapshot_every_records: int = 20_000,
     ) -> None:
         self._decider = decider
@@ -108,6 +127,7 @@ class LiveService(Generic[State]):
         self._clock = clock
         self._inputs = inputs
         self._observers = observers
+        self._companions = companions
         self._snapshot_every = snapshot_every_records
         self._snapshot_offset = -1
         self.host: ServiceHost[State] = ServiceHost(decider, cell=cell, instance=instance)
@@ -131,6 +151,7 @@ class LiveService(Generic[State]):
 
     async def run(self) -> None:
         """Run until stopped; raises what went wrong."""
+        bind_service(self.service, self._instance)
         await self._restore()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -181,6 +202,11 @@ class LiveService(Generic[State]):
             return None
         try:
             folded = load(snapshot.payload, self._decider.state_type)
+            for name, companion in self._companions.items():
+                beside = await self._log.load_snapshot(f"{self.service}.{name}")
+                if beside is None or beside.offset < folded.offset:
+                    raise SnapshotError(f"there is no snapshot of its {name} that goes with it")
+                companion.restore(beside.payload)
         except SnapshotError as error:
             # A cache of another version, or a damaged one: folding from the start is as good.
             logger().warning("snapshot not used", reason=str(error))
@@ -334,6 +360,10 @@ class LiveService(Generic[State]):
         started = time.perf_counter()
         offset = self.host.folded.offset
         payload = dump(self.host.folded, self._decider.state_type)
+        # First what goes with it: a companion may be ahead of the state, never behind.
+        for name, companion in self._companions.items():
+            beside = Snapshot(offset, companion.dump())
+            await self._log.save_snapshot(f"{self.service}.{name}", beside)
         await self._log.save_snapshot(self.service, Snapshot(offset, payload))
         self._snapshot_offset = offset
         for observer in self._observers:

@@ -6,8 +6,9 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 
+from resilin.contracts.values import Curve
 from resilin.executor.backend import Report
-from resilin.executor.decider import ExecutorState, Instruction
+from resilin.executor.decider import ExecutorState, Instruction, profiles_wanted
 from resilin.simulation.cluster import Physics, SimulatedCluster
 
 __all__ = ["SimulatedBackend"]
@@ -19,12 +20,19 @@ class _Believed:
     def __init__(self) -> None:
         self.state = ExecutorState()
 
-    def rate(self, job_id: str, workers: int) -> float:
+    def rate(self, job_id: str, workers: int, global_batch: int | None = None) -> float:  # noqa: ARG002 (the cell knows the batch in force)
         cell = self.state.cell
-        return cell.curve_rate(cell.jobs[job_id], workers)
+        return cell.step_rate(cell.jobs[job_id], workers)
+
+    def submitted(self, job_id: str) -> tuple[str, int]:
+        spec = self.state.cell.jobs[job_id].job.spec
+        return spec.model, spec.global_batch
 
     def total_iterations(self, job_id: str) -> float:
         return self.state.cell.jobs[job_id].job.spec.total_iterations
+
+    def curve(self, job_id: str) -> Curve | None:  # noqa: ARG002 (the protocol)
+        return None
 
 
 class SimulatedBackend:
@@ -79,7 +87,13 @@ class SimulatedBackend:
                 cluster.add_node(server_id, now_seconds, after_incarnation=server.incarnation)
         for instruction in instructions:
             cluster.carry_out(instruction, now_seconds)
+        for job_id in profiles_wanted(state):
+            cluster.profile(job_id, now_seconds)
         self._changed.set()
+
+    def next_seconds(self) -> float:
+        """Return when the next thing happens in the cluster; infinite for never."""
+        return math.inf if self._cluster is None else self._cluster.next_seconds()
 
     async def reports(self) -> Sequence[Report]:
         """Wait for the next thing that happens in the cluster."""
@@ -90,8 +104,7 @@ class SimulatedBackend:
                 reports = list(cluster.reports(self._now()))
                 if reports:
                     return reports
-            moment = math.inf if cluster is None else cluster.next_seconds()
-            await self._until(moment)
+            await self._until(self.next_seconds())
 
     async def _until(self, moment: float) -> None:
         changed = asyncio.ensure_future(self._changed.wait())

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -22,13 +22,22 @@ from resilin.cell import gpu_sets
 from resilin.cell.view import stop_seconds
 from resilin.contracts import events as ev
 from resilin.contracts.telemetry import StepSample
-from resilin.contracts.values import GpuSet, StopCost
+from resilin.contracts.values import Curve, GpuSet, StopCost
 from resilin.executor.decider import Instruction
+from resilin.planning.goodput import iteration_worth
 
 __all__ = ["FailureModel", "Physics", "Report", "SimulatedCluster", "Truth"]
 
 Report = ev.Event | StepSample
 """What the cluster reports: to the executor, or as telemetry."""
+
+NoiseProfile = Sequence[tuple[float, float]]
+"""(share of the work done, gradient noise scale in samples), in order; the first share is 0."""
+
+PROFILE_SECONDS = 30.0
+"""How long it takes to try a job out."""
+
+ROUNDING_ITERATIONS = 1e-6
 
 SAMPLES_PER_GENERATION = 5
 """Throughput does not change within a simulated generation: these tell all there is."""
@@ -37,12 +46,23 @@ SAMPLES_PER_GENERATION = 5
 class Truth(Protocol):
     """What is true of the jobs that the cluster runs."""
 
-    def rate(self, job_id: str, workers: int) -> float:
-        """Return a job's iterations per second at a worker count, before noise."""
+    def rate(self, job_id: str, workers: int, global_batch: int | None = None) -> float:
+        """Return a job's iterations per second at a worker count, before noise.
+
+        They are of the global batch named; None is the batch that the job came with.
+        """
+        ...
+
+    def submitted(self, job_id: str) -> tuple[str, int]:
+        """Return a job's model and the global batch that it came with."""
         ...
 
     def total_iterations(self, job_id: str) -> float:
         """Return a job's whole work."""
+        ...
+
+    def curve(self, job_id: str) -> Curve | None:
+        """Return what trying a job out would tell; None if it would not run."""
         ...
 
 
@@ -74,6 +94,8 @@ class Physics:
         checkpoint_interval_seconds: Work since the last checkpoint is lost with a worker.
         failures: Node failures; None for none.
         seed: Seed of everything random.
+        gradient_noise: How the gradient noise scale grows as a job of a model trains: from
+            which share of its work on it is how many samples. Workers measure and report it.
     """
 
     stop_cost: StopCost = field(default_factory=StopCost)
@@ -82,6 +104,7 @@ class Physics:
     checkpoint_interval_seconds: float = 600.0
     failures: FailureModel | None = None
     seed: int = 0
+    gradient_noise: Mapping[str, NoiseProfile] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -97,6 +120,9 @@ class _Workers:
     trains: bool = False
     checkpoint: float = 0.0
     completed: bool = False
+    global_batch: int | None = None
+    steps_per_second: float = 0.0
+    stretch: int = 0
 
 
 @dataclass(slots=True)
@@ -118,6 +144,7 @@ class SimulatedCluster:
         self._truth = truth
         self._jobs: dict[str, _Workers] = {}
         self._nodes: dict[str, _Node] = {}
+        self._profiled: dict[str, None] = {}
         self._queue: list[tuple[float, int, Callable[[float], Iterator[Report]]]] = []
         self._scheduled = 0
         self._random = random.Random(f"failures/{physics.seed}")  # noqa: S311 (a simulation)
@@ -136,9 +163,9 @@ class SimulatedCluster:
         self._scheduled += 1
         heapq.heappush(self._queue, (moment, self._scheduled, action))
 
-    def true_rate(self, job_id: str, workers: int) -> float:
-        """Return a job's real throughput, noise included."""
-        believed = self._truth.rate(job_id, workers)
+    def true_rate(self, job_id: str, workers: int, global_batch: int | None = None) -> float:
+        """Return a job's real throughput in iterations of a batch, noise included."""
+        believed = self._truth.rate(job_id, workers, global_batch)
         noise = self._physics.throughput_noise
         if noise == 0:
             return believed
@@ -217,6 +244,25 @@ class SimulatedCluster:
         if left:
             yield self._released(job_id, workers, left)
 
+    # --- profiles --------------------------------------------------------------------------
+
+    def profile(self, job_id: str, now_seconds: float) -> None:
+        """Try a job out and have its throughput reported; a repeat changes nothing."""
+        if job_id not in self._profiled:
+            self._profiled[job_id] = None
+            self._at(now_seconds + PROFILE_SECONDS, lambda _: self._tried_out(job_id))
+
+    def _tried_out(self, job_id: str) -> Iterator[Report]:
+        curve = self._truth.curve(job_id)
+        if curve is None:
+            yield ev.ProfileFailed(
+                job_id=job_id,
+                reason=ev.FailureReason.CANNOT_START,
+                message="the simulated workers have no throughput of their own: import a curve",
+            )
+        else:
+            yield ev.CurveProfiled(job_id=job_id, curve=curve)
+
     # --- jobs ------------------------------------------------------------------------------
 
     def adopt_workers(
@@ -241,9 +287,15 @@ class SimulatedCluster:
             self._release(job_id, workers, instruction.leaving, now_seconds)
             return
         if instruction.generation <= workers.generation or workers.completed:
+            if instruction.global_batch != workers.global_batch and not workers.completed:
+                workers.global_batch = instruction.global_batch
+                if workers.trains:
+                    self._settle(workers, now_seconds)
+                    self._train(job_id, workers, now_seconds)
             return
         self._settle(workers, now_seconds)
         workers.checkpoint = workers.done
+        workers.global_batch = instruction.global_batch
         workers.generation = instruction.generation
         workers.gpus = instruction.gpus
         self._release(job_id, workers, instruction.leaving, now_seconds)
@@ -300,18 +352,72 @@ class SimulatedCluster:
         generation = workers.generation
         workers.trains = True
         workers.since = now_seconds
-        workers.rate = self.true_rate(job_id, gpu_sets.count(workers.gpus))
+        workers.stretch += 1
+        stretch = workers.stretch
+        count, batch = gpu_sets.count(workers.gpus), workers.global_batch
+        workers.steps_per_second = self.true_rate(job_id, count, batch)
+        workers.rate = workers.steps_per_second * self._worth(job_id, workers)
         left = workers.total_iterations - workers.done
         self._at(
             now_seconds + left / workers.rate,
-            lambda now: self._complete(job_id, generation, now),
+            lambda now: self._complete(job_id, generation, stretch, now),
         )
+        if self._physics.gradient_noise:
+            self._watch_noise(job_id, workers, now_seconds)
         if self._physics.throughput_noise:
             for sample in range(1, SAMPLES_PER_GENERATION + 1):
                 self._at(
                     now_seconds + sample * self._physics.sample_interval_seconds,
                     partial(self._sample, job_id, generation, with_progress=sample == 1),
                 )
+
+    def _worth(self, job_id: str, workers: _Workers) -> float:
+        """Return how many iterations of the submitted batch one of the batch in force is worth."""
+        if workers.global_batch is None:
+            return 1.0
+        _, submitted = self._truth.submitted(job_id)
+        noise, _ = self._noise(job_id, workers)
+        return iteration_worth(workers.global_batch, submitted, noise or 0.0)
+
+    def _noise(self, job_id: str, workers: _Workers) -> tuple[float | None, float]:
+        """Return the gradient noise scale now, and at which work done it is another."""
+        model, _ = self._truth.submitted(job_id)
+        noise = None
+        for share, samples in self._physics.gradient_noise.get(model, ()):
+            begins = share * workers.total_iterations
+            if begins > workers.done + ROUNDING_ITERATIONS:
+                return noise, begins
+            noise = samples
+        return noise, math.inf
+
+    def _watch_noise(self, job_id: str, workers: _Workers, now_seconds: float) -> None:
+        """Have the gradient noise scale reported, and again when it has changed."""
+        noise, changes = self._noise(job_id, workers)
+        generation, stretch = workers.generation, workers.stretch
+        if noise is None:
+            return
+        sample = StepSample(
+            job_id=job_id,
+            generation=generation,
+            workers=gpu_sets.count(workers.gpus),
+            iterations_per_second=workers.steps_per_second,
+            gradient_noise_scale=noise,
+        )
+        self._at(now_seconds, lambda _: iter((sample,)))
+        if changes < workers.total_iterations:
+            moment = now_seconds + (changes - workers.done) / workers.rate
+            self._at(moment, lambda now: self._noise_changed(job_id, generation, stretch, now))
+
+    def _noise_changed(
+        self, job_id: str, generation: int, stretch: int, now_seconds: float
+    ) -> Iterator[Report]:
+        workers = self._jobs.get(job_id)
+        if workers is None or (workers.generation, workers.stretch) != (generation, stretch):
+            return iter(())
+        if workers.trains:
+            self._settle(workers, now_seconds)
+            self._train(job_id, workers, now_seconds)
+        return iter(())
 
     def _sample(
         self, job_id: str, generation: int, now_seconds: float, *, with_progress: bool
@@ -325,7 +431,7 @@ class SimulatedCluster:
             job_id=job_id,
             generation=generation,
             workers=count,
-            iterations_per_second=workers.rate,
+            iterations_per_second=workers.steps_per_second,
         )
         if with_progress:
             yield ev.ProgressReported(
@@ -334,9 +440,13 @@ class SimulatedCluster:
                 iterations_done=min(done, workers.total_iterations),
             )
 
-    def _complete(self, job_id: str, generation: int, now_seconds: float) -> Iterator[Report]:
+    def _complete(
+        self, job_id: str, generation: int, stretch: int, now_seconds: float
+    ) -> Iterator[Report]:
         workers = self._jobs.get(job_id)
-        if workers is None or workers.generation != generation or not workers.trains:
+        if workers is None or not workers.trains:
+            return
+        if (workers.generation, workers.stretch) != (generation, stretch):
             return
         self._settle(workers, now_seconds)
         workers.done = workers.total_iterations

@@ -24,11 +24,15 @@ from resilin.contracts.job_specification import (
     Workload,
 )
 from resilin.contracts.values import CellConfiguration, Curve, Server, StopCost, VirtualCluster
-from resilin.planning.curves import ThroughputCurve
+from resilin.planning.curves import ThroughputCurve, powers_of_two
 from resilin.simulation.simulation import TimedCommand
 from resilin.workloads import TraceJob
 
 __all__ = ["Cluster", "configuration", "job_specification", "opening_commands", "submissions"]
+
+
+MOST_WORKERS = 4096
+"""Where sizes must be listed, the list of powers of two ends here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,14 @@ def job_specification(job: TraceJob) -> JobSpecification:
             global_batch=job.global_batch,
             workload=Workload(total_iterations=job.iterations),
             deadline=deadline,
-            elastic=Elastic(requested_replicas=job.requested_workers),
+            elastic=_elastic(job.requested_workers),
         ),
     )
+
+
+def _elastic(requested: int) -> Elastic:
+    """Allow powers of two, as by default, and the size that was asked for as well."""
+    if requested.bit_count() == 1:
+        return Elastic(requested_replicas=requested)
+    allowed = sorted((*powers_of_two(MOST_WORKERS), requested))
+    return Elastic(requested_replicas=requested, allowed_replicas=tuple(allowed))

@@ -27,9 +27,9 @@ from resilin.contracts.job_specification import TrainingSpecification
 from resilin.contracts.record import LogEntry, Record
 from resilin.contracts.telemetry import StepSample
 from resilin.contracts.topics import JOBS_COMMANDS
-from resilin.contracts.values import SourcePosition
+from resilin.contracts.values import Curve, SourcePosition
 from resilin.eventlog.port import EventLog
-from resilin.executor.decider import ExecutorDecider, instructions
+from resilin.executor.decider import ExecutorDecider, instructions, profiles_wanted
 from resilin.kernel.decider import Decider, Intake
 from resilin.kernel.host import Folded, Role, ServiceHost
 from resilin.loan_manager.decider import LoanManagerDecider
@@ -72,26 +72,44 @@ def deciders() -> tuple[Decider[Any], ...]:
 
 
 class _Truth:
-    """What is true of the jobs, read from the commands: their work and their curves."""
+    """What is true of the jobs: their work as submitted, their curves as imported or given."""
 
-    def __init__(self, commands: Iterable[TimedCommand]) -> None:
+    def __init__(self, commands: Iterable[TimedCommand], unknown_curves: Sequence[Curve]) -> None:
         self._curves: dict[tuple[str, int], dict[int, float]] = {}
+        for curve in unknown_curves:
+            self._learn(curve)
         self._jobs: dict[str, TrainingSpecification] = {}
         for timed in commands:
             match timed.command:
                 case ImportCurves(curves=curves):
                     for curve in curves:
-                        key = (curve.model, curve.global_batch)
-                        self._curves[key] = curve.iterations_per_second
+                        self._learn(curve)
                 case SubmitJob(job_id=job_id, job=job):
                     self._jobs.setdefault(job_id, job.spec)
 
-    def rate(self, job_id: str, workers: int) -> float:
+    def _learn(self, curve: Curve) -> None:
+        rates = self._curves.setdefault((curve.model, curve.global_batch), {})
+        rates.update(curve.iterations_per_second)
+
+    def rate(self, job_id: str, workers: int, global_batch: int | None = None) -> float:
         spec = self._jobs[job_id]
-        return self._curves[spec.model, spec.global_batch][workers]
+        batch = spec.global_batch if global_batch is None else global_batch
+        return self._curves[spec.model, batch][workers]
+
+    def submitted(self, job_id: str) -> tuple[str, int]:
+        spec = self._jobs[job_id]
+        return spec.model, spec.global_batch
 
     def total_iterations(self, job_id: str) -> float:
         return self._jobs[job_id].total_iterations
+
+    def curve(self, job_id: str) -> Curve | None:
+        spec = self._jobs[job_id]
+        known = self._curves.get((spec.model, spec.global_batch), {})
+        rates = {count: rate for count, rate in known.items() if spec.elastic.allows(count)}
+        if not rates:
+            return None
+        return Curve(model=spec.model, global_batch=spec.global_batch, iterations_per_second=rates)
 
 
 class Instance:
@@ -145,6 +163,8 @@ class Simulation:
         log: Where the records go; empty.
         commands: What clients send, in order of time.
         physics: How the simulated world behaves.
+        unknown_curves: Throughput that is true of the simulated world, and known to the cell
+            only once it has tried a job out.
         chaos: Faults to inject; None for none.
         observe: Called with every entry, after all services have folded it.
         make_deciders: The services' cores; a test may put a double in.
@@ -158,6 +178,7 @@ class Simulation:
         commands: Sequence[TimedCommand],
         physics: Physics,
         *,
+        unknown_curves: Sequence[Curve] = (),
         chaos: Chaos | None = None,
         observe: Callable[[LogEntry], None] | None = None,
         make_deciders: Callable[[], tuple[Decider[Any], ...]] = deciders,
@@ -171,7 +192,7 @@ class Simulation:
         self._inbox: deque[Report] = deque()
         self._late: list[tuple[float, int, Report]] = []
         self.now_seconds = commands[0].at_seconds if commands else 0.0
-        self.cluster = SimulatedCluster(physics, _Truth(commands))
+        self.cluster = SimulatedCluster(physics, _Truth(commands, unknown_curves))
         self.instances: dict[str, list[Instance]] = {}
         for decider in make_deciders():
             self.instances[decider.service] = []
@@ -254,7 +275,9 @@ class Simulation:
         """Have the cluster do what the executor wants: all of it, or what an entry changed."""
         state = instance.host.folded.state
         jobs: list[str] | None = None
+        profiles: list[str] = []
         if entry is None:
+            profiles = profiles_wanted(state)
             for server in state.cell.servers:
                 self.cluster.add_node(server, self.now_seconds)
         else:
@@ -262,10 +285,16 @@ class Simulation:
             for event in entry.record.events:
                 if isinstance(event, _STEERS_WORKERS):
                     jobs.append(event.job_id)
+                elif isinstance(event, ev.AllocationPlanned):
+                    jobs += (change.job_id for change in event.changes)
+                elif isinstance(event, ev.ProfileRequested):
+                    profiles.append(event.job_id)
                 elif isinstance(event, ev.ServerAdded):
                     self.cluster.add_node(event.server.server_id, self.now_seconds)
         for instruction in instructions(state, jobs):
             self.cluster.carry_out(instruction, self.now_seconds)
+        for job_id in profiles:
+            self.cluster.profile(job_id, self.now_seconds)
 
     # --- the loop --------------------------------------------------------------------------
 

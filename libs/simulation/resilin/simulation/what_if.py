@@ -9,12 +9,12 @@ from typing import Any
 from resilin.contracts import commands as cmd
 from resilin.contracts import events as ev
 from resilin.contracts.record import LogEntry
-from resilin.contracts.values import CellConfiguration, StopCost
+from resilin.contracts.values import CellConfiguration, Curve, StopCost
 from resilin.kernel.fencing import Fence
 from resilin.simulation.scenario import Cluster
 from resilin.simulation.simulation import TimedCommand
 
-__all__ = ["Circumstances", "recorded_commands", "under"]
+__all__ = ["Circumstances", "profiled_curves", "recorded_commands", "under"]
 
 _ABOUT_SERVERS = (cmd.AddServer, cmd.RemoveServer, cmd.CordonServer)
 
@@ -48,6 +48,18 @@ def recorded_commands(entries: Iterable[LogEntry]) -> Iterator[TimedCommand]:
             command = _command(event)
             if command is not None:
                 yield TimedCommand(entry.record.timestamp, command)
+
+
+def profiled_curves(entries: Iterable[LogEntry]) -> list[Curve]:
+    """Return what a log's jobs told when they were tried out: it is true in any circumstances."""
+    fence = Fence()
+    return [
+        event.curve
+        for entry in entries
+        if fence.admit(entry)
+        for event in entry.record.events
+        if isinstance(event, ev.CurveProfiled)
+    ]
 
 
 def _command(event: ev.Event | ev.UnknownEvent) -> cmd.Command | None:

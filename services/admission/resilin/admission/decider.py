@@ -2,6 +2,7 @@
 
     asked (fact)                  answered (decision)
     JobSubmitted             -->  JobAdmitted | JobRejected
+                                  or first ProfileRequested, where nothing is known of it
     CancellationRequested    -->  JobCancelled
     DeadlineChangeRequested  -->  DeadlineChanged | DeadlineChangeRejected
 
@@ -19,7 +20,7 @@ from dataclasses import replace
 from resilin.admission.intake import ReceivedCommand, UnreadableCommand, facts_of
 from resilin.admission.quota import quota_problem
 from resilin.admission.state import AdmissionState, evolve_admission
-from resilin.cell.state import JobState
+from resilin.cell.state import JobState, Profile, curve_key
 from resilin.cell.view import cluster_view, job_view
 from resilin.contracts import events as ev
 from resilin.contracts.events import RejectionReason
@@ -30,7 +31,7 @@ from resilin.planning.view import Binding, ClusterView, JobView, Plan
 
 __all__ = ["AdmissionDecider", "Verdict", "judge_submission"]
 
-Verdict = ev.JobAdmitted | ev.JobRejected
+Verdict = ev.JobAdmitted | ev.JobRejected | ev.ProfileRequested
 
 
 class AdmissionDecider:
@@ -70,7 +71,8 @@ class AdmissionDecider:
         for job_id in state.to_answer:
             if job_id not in state.to_cancel:
                 verdict = judge_submission(views, state.cell.jobs[job_id])
-                answers.append(verdict)
+                if verdict is not None:
+                    answers.append(verdict)
         return answers
 
     def next_timer(self, state: AdmissionState) -> float | None:  # noqa: ARG002 (the contract)
@@ -85,6 +87,19 @@ class _Views:
         self.state = state
         self.granted: list[tuple[JobState, Plan]] = []
         self._views: dict[str, ClusterView] = {}
+        self._in_profile = {
+            _curve_of(job): None
+            for job in state.cell.jobs.values()
+            if job.awaits_profile and job.job_id not in state.to_cancel
+        }
+
+    def start_profile(self, job: JobState) -> bool:
+        """Note that a job is to be tried out; False if one with its curve is already."""
+        key = _curve_of(job)
+        if key in self._in_profile:
+            return False
+        self._in_profile[key] = None
+        return True
 
     def of(self, name: str) -> ClusterView:
         if name not in self._views:
@@ -115,8 +130,11 @@ class _Views:
         self._views[name] = replace(view, jobs=(*jobs, newcomer))
 
 
-def judge_submission(views: _Views, job: JobState) -> Verdict:
-    """Answer one submission against the promises given so far, and count it among them."""
+def judge_submission(views: _Views, job: JobState) -> Verdict | None:
+    """Answer one submission against the promises given so far, and count it among them.
+
+    None if it has to wait for a profile, its own or that of a job with the same curve.
+    """
     name = job.job.spec.virtual_cluster
     policy = views.policy(name)
     if policy is None:
@@ -127,13 +145,7 @@ def judge_submission(views: _Views, job: JobState) -> Verdict:
         )
     candidate = job_view(views.state.cell, job)
     if candidate is None:
-        spec = job.job.spec
-        return _rejected(
-            job,
-            RejectionReason.CURVE_UNKNOWN,
-            f"no throughput is known for model {spec.model} with globalBatch"
-            f" {spec.global_batch} at a worker count it allows: import or profile a curve",
-        )
+        return _without_curve(views, job)
     view = views.of(name)
     answer = policy.judge(view, candidate)
     if isinstance(answer, Refusal):
@@ -154,11 +166,38 @@ def judge_submission(views: _Views, job: JobState) -> Verdict:
     )
 
 
+def _without_curve(views: _Views, job: JobState) -> Verdict | None:
+    """Answer a submission of which no throughput is known: have it tried out, if it can be."""
+    spec = job.job.spec
+    if spec.worker is not None and job.profile is Profile.NONE:
+        return ev.ProfileRequested(job_id=job.job_id) if views.start_profile(job) else None
+    if job.profile is Profile.REQUESTED:
+        return None
+    if job.profile is Profile.FAILED:
+        return _rejected(job, RejectionReason.PROFILE_FAILED, job.profile_problem)
+    return _rejected(
+        job,
+        RejectionReason.CURVE_UNKNOWN,
+        f"no throughput is known for model {spec.model} with globalBatch"
+        f" {spec.global_batch} at a worker count it allows: import or profile a curve",
+    )
+
+
+def _curve_of(job: JobState) -> str:
+    return curve_key(job.job.spec.model, job.job.spec.global_batch)
+
+
 def _refused(
     policy: Policy, view: ClusterView, job: JobState, candidate: JobView, refusal: Refusal
 ) -> ev.JobRejected:
     earliest = policy.earliest_deadline(view, candidate)
-    if refusal.overloaded:
+    if refusal.too_large:
+        reason = RejectionReason.LARGER_THAN_CELL
+        message = (
+            f"it needs {refusal.minimum_workers} workers at once, and all servers together have"
+            f" {view.most_gpus} GPUs: ask for fewer, or add servers"
+        )
+    elif refusal.overloaded:
         reason = RejectionReason.CELL_OVERLOADED
         message = (
             "more is asked for than the cell has, and this job is among the largest: submit it"

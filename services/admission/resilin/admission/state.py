@@ -72,10 +72,13 @@ def evolve_admission(
         source = event.source
         state.positions[f"{source.topic}/{source.partition}"] = source.offset
         _remember(state.recent_commands, event.command_id)
+    unknown = _without_curve(state) if isinstance(event, ev.CurveProfiled) else []
     state.cell = evolve_cell(state.cell, event, entry)
+    for job_id in unknown:
+        _note_demand(state, job_id)
     match event:
         case ev.JobSubmitted():
-            _note_demand(state, event)
+            _note_demand(state, event.job_id)
             state.to_answer[event.job_id] = None
             _remember(state.recent_jobs, event.job_id)
             submission = event.job.metadata.submission_id
@@ -96,13 +99,23 @@ def evolve_admission(
     return state
 
 
-def _note_demand(state: AdmissionState, event: ev.JobSubmitted) -> None:
-    job = state.cell.jobs.get(event.job_id)
+def _without_curve(state: AdmissionState) -> list[str]:
+    """Return the jobs without an answer of which no throughput is known."""
+    return [
+        job_id
+        for job_id in state.to_answer
+        if (job := state.cell.jobs.get(job_id)) is not None and job_view(state.cell, job) is None
+    ]
+
+
+def _note_demand(state: AdmissionState, job_id: str) -> None:
+    """Note what a job asks for, once it can be told."""
+    job = state.cell.jobs.get(job_id)
     view = None if job is None else job_view(state.cell, job)
-    if view is None or view.binding is not Binding.GUARANTEED:
+    if job is None or view is None or view.binding is not Binding.GUARANTEED:
         return
     now = state.cell.now_seconds
-    name = event.job.spec.virtual_cluster
+    name = job.job.spec.virtual_cluster
     state.asked_since_seconds.setdefault(name, now)
     needed = gpu_seconds_needed(view, now)
     if needed is not None:

@@ -18,7 +18,7 @@ from resilin.contracts import events as ev
 from resilin.contracts.record import LogEntry
 from resilin.contracts.values import training_allocation
 from resilin.planning.filling import projected_finish
-from resilin.planning.policies.policy import AllocationPlan
+from resilin.planning.policies.policy import AllocationPlan, Policy
 from resilin.planning.policies.registry import POLICIES
 
 __all__ = ["AllocatorDecider", "AllocatorState"]
@@ -40,6 +40,7 @@ _TRIGGERS = (
     ev.ServerReclaimed,
     ev.CellConfigured,
     ev.CurvesImported,
+    ev.CurveProfiled,
     ev.ThroughputMeasured,
 )
 
@@ -103,7 +104,12 @@ class AllocatorDecider:
         if state.triggered_at_offset <= state.answered_basis:
             return ()
         return [
-            _planned(state.cell, cluster.name, cluster.policy)
+            _planned(
+                state.cell,
+                cluster.name,
+                POLICIES[cluster.policy],
+                state.look_again_seconds.get(cluster.name),
+            )
             for cluster in state.cell.configuration.virtual_clusters
             if cluster.kind == "training"
         ]
@@ -124,9 +130,13 @@ def _behind(cell: CellState, job_id: str) -> bool:
     return projected_finish(view, job.plan, cell.now_seconds) > job.deadline_seconds
 
 
-def _planned(cell: CellState, virtual_cluster: str, policy_name: str) -> ev.AllocationPlanned:
-    view = cluster_view(cell, virtual_cluster)
-    plan = POLICIES[policy_name].plan(view)
+def _planned(
+    cell: CellState, virtual_cluster: str, policy: Policy, due_seconds: float | None
+) -> ev.AllocationPlanned:
+    view = cluster_view(
+        cell, virtual_cluster, due_seconds=due_seconds, with_batches=policy.adapts_batches
+    )
+    plan = policy.plan(view)
     return ev.AllocationPlanned(
         virtual_cluster=virtual_cluster,
         changes=_changes(cell, plan),
@@ -136,20 +146,30 @@ def _planned(cell: CellState, virtual_cluster: str, policy_name: str) -> ev.Allo
 
 
 def _changes(cell: CellState, plan: AllocationPlan) -> tuple[ev.AllocationChange, ...]:
-    """Name every count that changes, and the jobs on the other side of each change."""
+    """Name every count or batch that changes, and the jobs on the other side of each change."""
     changed = {
         job_id: workers
         for job_id, workers in plan.workers.items()
-        if workers != cell.jobs[job_id].wanted_workers
+        if workers != cell.jobs[job_id].wanted_workers or _new_batch(cell, plan, job_id)
     }
     gain = tuple(job for job, n in changed.items() if n > cell.jobs[job].wanted_workers)
     give = tuple(job for job, n in changed.items() if n < cell.jobs[job].wanted_workers)
     return tuple(
         ev.AllocationChange(
             job_id=job_id,
-            allocation=training_allocation(workers, cell.jobs[job_id].job.spec.global_batch),
+            allocation=training_allocation(
+                workers,
+                plan.global_batches.get(job_id, cell.jobs[job_id].job.spec.global_batch),
+                learning_rate_factor=plan.learning_rate_factors.get(job_id, 1.0),
+            ),
             reason=plan.reasons.get(job_id, "policy"),
             because=give if job_id in gain else gain,
         )
         for job_id, workers in changed.items()
     )
+
+
+def _new_batch(cell: CellState, plan: AllocationPlan, job_id: str) -> bool:
+    job = cell.jobs[job_id]
+    submitted = job.job.spec.global_batch
+    return plan.global_batches.get(job_id, submitted) != (job.wanted_batch or submitted)

@@ -8,7 +8,9 @@ agents, a simulated cluster) reports what happened, perhaps late, twice or out o
     GenerationSwitched g     once, if g is above the last that trained
     WorkersReleased g        only GPUs that were taken away by g, or before, and are held
     WorkerLost g             once a generation
+    WorkerReplaced g         once a failure, while g is placed
     JobCompleted, JobFailed  once, while the job is live
+    CurveProfiled, ProfileFailed  once, while the job waits for its profile
     ProgressReported g       while g trains, and if it tells of more than the last one
     NodeJoined, NodeLost     by the node's incarnation
 """
@@ -23,7 +25,13 @@ from resilin.contracts import events as ev
 from resilin.contracts.record import LogEntry
 from resilin.contracts.values import GpuSet
 
-__all__ = ["ExecutorDecider", "ExecutorState", "Instruction", "instructions"]
+__all__ = [
+    "ExecutorDecider",
+    "ExecutorState",
+    "Instruction",
+    "instructions",
+    "profiles_wanted",
+]
 
 
 @dataclass(slots=True)
@@ -48,6 +56,9 @@ class Instruction:
         leaving: GPUs that the log waits for: once none of the job's workers is there (even
             if none ever was), they are to be reported as released.
         ended: Whether the job is over, so that nothing need be kept.
+        global_batch: The batch to train with from now on, without a stop; None for the one
+            that the job came with.
+        learning_rate_factor: Against the submitter's own rate.
     """
 
     job_id: str
@@ -55,6 +66,8 @@ class Instruction:
     gpus: GpuSet
     leaving: GpuSet
     ended: bool
+    global_batch: int | None = None
+    learning_rate_factor: float = 1.0
 
 
 def instructions(state: ExecutorState, job_ids: Iterable[str] | None = None) -> list[Instruction]:
@@ -64,10 +77,26 @@ def instructions(state: ExecutorState, job_ids: Iterable[str] | None = None) -> 
     """
     jobs = state.cell.jobs
     return [
-        Instruction(job.job_id, job.generation, job.placed, _leaving(job), job.phase.terminal)
+        Instruction(
+            job.job_id,
+            job.generation,
+            job.placed,
+            _leaving(job),
+            job.phase.terminal,
+            job.adapted_batch,
+            job.learning_rate_factor,
+        )
         for job_id in (jobs if job_ids is None else job_ids)
         if (job := jobs.get(job_id)) is not None and job.generation > 0
     ]
+
+
+def profiles_wanted(state: ExecutorState) -> list[str]:
+    """Return the jobs that are to be tried out now, in the order they were submitted.
+
+    What is not among them any more (its job was cancelled, or has its answer) ends.
+    """
+    return [job.job_id for job in state.cell.jobs.values() if job.awaits_profile]
 
 
 def _leaving(job: JobState) -> GpuSet:
@@ -157,6 +186,19 @@ def _worker_lost(cell: CellState, report: ev.WorkerLost) -> ev.Event | None:
     return report if report.generation == job.generation else None
 
 
+def _worker_replaced(cell: CellState, report: ev.WorkerReplaced) -> ev.Event | None:
+    job = cell.jobs.get(report.job_id)
+    if job is None or not job.live or report.generation != job.generation:
+        return None
+    known = report.gpu_index in job.placed.get(report.server_id, ())
+    return report if known and report.failures > job.failures else None
+
+
+def _profiled(cell: CellState, report: ev.CurveProfiled | ev.ProfileFailed) -> ev.Event | None:
+    job = cell.jobs.get(report.job_id)
+    return report if job is not None and job.awaits_profile else None
+
+
 def _ended(cell: CellState, report: ev.JobCompleted | ev.JobFailed) -> ev.Event | None:
     job = cell.jobs.get(report.job_id)
     return report if job is not None and job.live else None
@@ -170,6 +212,9 @@ _ADMIT: dict[type, Callable[..., ev.Event | None]] = {
     ev.ProgressReported: _progress_reported,
     ev.WorkersReleased: _workers_released,
     ev.WorkerLost: _worker_lost,
+    ev.WorkerReplaced: _worker_replaced,
     ev.JobCompleted: _ended,
     ev.JobFailed: _ended,
+    ev.CurveProfiled: _profiled,
+    ev.ProfileFailed: _profiled,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 
@@ -50,12 +51,13 @@ class BackendInput:
     async def run(self, wake: Callable[[], None]) -> None:
         """See :class:`~resilin.runtime.ports.Input`."""
         while True:
-            for report in await self._backend.reports():
-                if isinstance(report, StepSample):
-                    await self._send_sample(report)
-                elif self._leads:
-                    self._reports.append(report)
-            wake()
+            reports = await self._backend.reports()
+            if self._leads:
+                self._reports += [each for each in reports if not isinstance(each, StepSample)]
+                wake()
+            # Together: a topic may hold each of them back for a moment, to send many at once.
+            samples = [each for each in reports if isinstance(each, StepSample)]
+            await asyncio.gather(*map(self._send_sample, samples))
 
     async def lead(self, state: ExecutorState, now_seconds: float) -> None:
         """Take over what an earlier executor left, then say what every job's workers are."""

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from resilin.cell.state import CellState, evolve_cell
+from resilin.cell.state import CellState, JobState, evolve_cell
 from resilin.contracts import events as ev
 from resilin.contracts.record import LogEntry
 from resilin.contracts.telemetry import StepSample
@@ -33,6 +33,9 @@ __all__ = [
 
 DEVIATION_WORTH_A_RECORD = 0.02
 """Relative difference from the believed throughput; below it lies ordinary jitter."""
+
+NOISE_DEVIATION_WORTH_A_RECORD = 0.1
+"""Relative difference from the known gradient noise scale; it is an average already."""
 
 SAMPLES_LEAST = 5
 """Measured samples that a window must hold before it says anything."""
@@ -96,15 +99,17 @@ class MetricCollectorDecider:
         job = state.cell.jobs.get(item.job_id)
         if job is None or not job.trains or job.generation != item.generation:
             return ()
+        noise = _noise_measured(job, item)
         rates = self._seen(state, item)
         if not rates:
-            return ()
+            return noise
         measured, error = _median_and_error(rates)
-        believed = state.cell.curve_rate(job, item.workers)
+        believed = state.cell.step_rate(job, item.workers)
         ordinary = max(DEVIATION_WORTH_A_RECORD * believed, _STANDARD_ERRORS * error)
         if believed > 0 and abs(measured - believed) <= ordinary:
-            return ()
+            return noise
         return (
+            *noise,
             ev.ThroughputMeasured(
                 job_id=item.job_id,
                 generation=item.generation,
@@ -142,6 +147,20 @@ class MetricCollectorDecider:
     def next_timer(self, state: CollectorState) -> float | None:  # noqa: ARG002 (the contract)
         """Return nothing: samples come by themselves."""
         return None
+
+
+def _noise_measured(job: JobState, item: StepSample) -> tuple[ev.Event, ...]:
+    """Return the gradient noise scale of a sample, if it has one and it is news."""
+    noise, known = item.gradient_noise_scale, job.gradient_noise_scale
+    if noise is None:
+        return ()
+    if known is not None and abs(noise - known) <= NOISE_DEVIATION_WORTH_A_RECORD * known:
+        return ()
+    return (
+        ev.GradientNoiseMeasured(
+            job_id=item.job_id, generation=item.generation, gradient_noise_scale=noise
+        ),
+    )
 
 
 def _median_and_error(rates: Sequence[float]) -> tuple[float, float]:

@@ -10,7 +10,8 @@ from pydantic import TypeAdapter
 
 from resilin.audit.replay import fold_log
 from resilin.cell import gpu_sets
-from resilin.cell.state import CellState, JobState
+from resilin.cell.state import CellState
+from resilin.cli.jobs import described_job
 from resilin.cli.logs import Moment, Source, note_entry, read_moment, resolve_job, source_argument
 from resilin.cli.output import (
     OutputFormat,
@@ -114,7 +115,10 @@ def _show_job(
     sentence = standing(job, cell)
     past = asdict(job) | {"outcome": outcome(job)}
     live = cell.jobs.get(job.job_id)
-    answer |= {"standing": sentence, "job": past | ({} if live is None else _job(live, cell))}
+    answer |= {
+        "standing": sentence,
+        "job": past | ({} if live is None else described_job(live, cell)),
+    }
     rows = [[name, _shown(name, value)] for name, value in answer["job"].items()]
     emit(output_format, answer, [sentence, Table((), rows)])
 
@@ -127,29 +131,10 @@ def _shown(name: str, value: object) -> str:
     return number_text(value)
 
 
-def _job(job: JobState, cell: CellState) -> dict[str, Any]:
-    """Describe a job that is live, or still holds GPUs."""
-    return {
-        "job_id": job.job_id,
-        "phase": job.phase.value,
-        "promised": job.promised,
-        "submitted_at_seconds": job.submitted_at_seconds,
-        "deadline_seconds": job.deadline_seconds,
-        "iterations_done": cell.iterations_done(job, cell.now_seconds),
-        "total_iterations": job.job.spec.total_iterations,
-        "trains": job.trains,
-        "workers": job.placed_workers,
-        "wanted_workers": job.wanted_workers,
-        "generation": job.generation,
-        "gpus": {server: list(indexes) for server, indexes in job.held.items()},
-        "plan": [list(segment) for segment in job.plan],
-    }
-
-
 def _show_cell(
     output_format: OutputFormat, answer: dict[str, Any], history: History, cell: CellState
 ) -> None:
-    jobs = [_job(job, cell) for job in cell.jobs.values()]
+    jobs = [described_job(job, cell) for job in cell.jobs.values()]
     busy = sum(gpu_sets.count(job.held) for job in cell.jobs.values())
     outcomes: dict[str, int] = {}
     for job in history.jobs.values():

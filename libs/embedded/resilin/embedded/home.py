@@ -1,0 +1,159 @@
+"""A cell at home: everything an embedded cell keeps is in one folder.
+
+log.resilin      the log and its snapshots; the only truth
+topics.sqlite    commands of clients, and dead letters
+up.json          the running process: its id and its address
+jobs/            programs, checkpoints and output of the workers
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from resilin.contracts.commands import AddServer, Command, ConfigureCell
+from resilin.contracts.topics import DEADLETTER, JOBS_COMMANDS
+from resilin.contracts.values import CellConfiguration, Server
+from resilin.embedded.cell import EmbeddedCell
+from resilin.embedded.folder import Home
+from resilin.embedded.log import LocalLog
+from resilin.embedded.topics import LocalTopicReader, LocalTopicWriter
+from resilin.eventlog.sqlite import SqliteLog
+from resilin.eventlog.sqlite_topic import SqliteTopic
+from resilin.executor.backend import WorkerBackend
+from resilin.runtime.clock import Clock, WallClock
+from resilin.runtime.http import http_running
+from resilin.runtime.metrics import ServiceMetrics
+from resilin.runtime.service import Observer
+
+__all__ = ["CELL", "run_home"]
+
+CELL = "main"
+
+
+async def run_home(
+    home: Home,
+    make_backend: Callable[[Clock], WorkerBackend],
+    *,
+    slots: int,
+    server_id: str = "local",
+    host: str = "127.0.0.1",
+    port: int = 0,
+    configuration: CellConfiguration | None = None,
+    clock: Clock | None = None,
+    on_ready: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Run the cell of a home until SIGTERM or SIGINT.
+
+    Args:
+        home: The folder.
+        make_backend: Makes what runs the workers.
+        slots: Slots of this machine, if the cell is new.
+        server_id: This machine's name in the cell, if the cell is new.
+        host: Where health and metrics listen.
+        port: Their port; 0 takes a free one.
+        configuration: Settings of a new cell.
+        clock: The cell's time; the wall's by default.
+        on_ready: Told the port once every service has folded the log.
+
+    Raises:
+        HomeBusyError: If another process runs a cell there.
+    """
+    clock = clock or WallClock()
+    with ExitStack() as files:
+        observers: dict[str, ServiceMetrics] = {}
+
+        def observe(service: str) -> list[Observer]:
+            observers[service] = ServiceMetrics(
+                service,
+                instance=f"{service}-embedded",
+                cell=CELL,
+                version=importlib.metadata.version("resilin"),
+                clock=clock,
+            )
+            return [observers[service]]
+
+        async with _serving(host, port, observers) as (bound, standing):
+            files.enter_context(home.held(bound))
+            log = files.enter_context(SqliteLog(home.log))
+            commands = files.enter_context(SqliteTopic(home.topics, JOBS_COMMANDS.name))
+            letters = files.enter_context(SqliteTopic(home.topics, DEADLETTER.name))
+            if log.end_offset() < 0 and commands.end_offset() < 0:
+                for command in _opening(configuration or CellConfiguration(), server_id, slots):
+                    commands.produce(command.model_dump_json().encode())
+            cell = EmbeddedCell(
+                LocalLog(log).view,
+                LocalTopicReader(commands),
+                LocalTopicWriter(letters),
+                make_backend(clock),
+                clock=clock,
+                cell=CELL,
+                observers=observe,
+            )
+            standing["cell"] = cell
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, cell.stop)
+            announcing = asyncio.ensure_future(_announce(cell, bound, on_ready))
+            try:
+                await cell.run()
+            finally:
+                announcing.cancel()
+
+
+def _opening(configuration: CellConfiguration, server_id: str, slots: int) -> list[Command]:
+    return [
+        ConfigureCell(command_id="configure", configuration=configuration),
+        AddServer(command_id="add-server", server=Server(server_id=server_id, gpus=slots)),
+    ]
+
+
+async def _announce(cell: EmbeddedCell, port: int, on_ready: Callable[[int], None]) -> None:
+    for service in cell.services:
+        await service.ready.wait()
+    on_ready(port)
+
+
+@asynccontextmanager
+async def _serving(
+    host: str, port: int, observers: dict[str, ServiceMetrics]
+) -> AsyncIterator[tuple[int, dict[str, EmbeddedCell]]]:
+    standing: dict[str, EmbeddedCell] = {}
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Together(observers))
+
+    def stands() -> dict[str, Any]:
+        cell = standing.get("cell")
+        if cell is None:
+            return {"ready": False}
+        return {
+            "ready": cell.ready,
+            "offsets": {each.service: each.host.folded.offset for each in cell.services},
+        }
+
+    async with http_running(host, port, standing=stands, registry=registry) as bound:
+        yield bound, standing
+
+
+class _Together(Collector):
+    """The metrics of all services of a process, each family once."""
+
+    def __init__(self, observers: dict[str, ServiceMetrics]) -> None:
+        self._observers = observers
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, Metric] = {}
+        for metrics in self._observers.values():
+            for family in metrics.collect():
+                known = families.setdefault(family.name, family)
+                if known is not family:
+                    known.samples += family.samples
+        yield from families.values()

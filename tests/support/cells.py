@@ -1,0 +1,27 @@
+"""Runners of cells that go wrong; other processes import them from here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from resilin.evaluation.cell import run_cell
+from resilin.evaluation.grid import Cell
+
+
+def fails_for_edf(cell: Cell, traces: Path | None) -> Mapping[str, Any]:
+    if cell.policy == "edf":
+        raise ArithmeticError("no way")
+    return run_cell(cell, traces)
+
+
+def dies_for_edf(cell: Cell, traces: Path | None) -> Mapping[str, Any]:
+    if cell.policy == "edf":
+        os._exit(9)
+    return run_cell(cell, traces)
+
+
+def must_not_run(cell: Cell, traces: Path | None) -> Mapping[str, Any]:
+    raise AssertionError(f"{cell.label} was run again")
