@@ -5,9 +5,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 SEEDS ?= 200
+KILLS ?= 100
 OUT ?= out
 
-.PHONY: setup demo simulate test lint type unit sim bench schemas fmt clean
+.PHONY: setup tools demo simulate up test lint type unit sim chaos bench schemas fmt clean
 
 setup: $(VENV)/.installed
 
@@ -36,19 +37,34 @@ lint: setup
 type: setup
 	$(BIN)/mypy
 
-unit: setup
-	$(BIN)/pytest -n auto
+# What the tests against real servers need; on a developer's machine they skip without it.
+tools:
+	deploy/local/install.sh
+
+unit: setup $(if $(CI),tools)
+	$(BIN)/pytest -n auto --dist loadgroup
 
 # Fault simulation: SEEDS=n runs seeds 0 to n-1, SEED=n reproduces one.
 sim: setup
 	$(BIN)/python -m resilin.simulation.faults $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
+# Services killed and frozen, so often, under a stream of submissions.
+chaos: setup
+	$(BIN)/python -m tests.integration.chaos --kills $(KILLS) --seed $(or $(SEED),0)
+
+# A live cell on this machine: a Kafka broker and the seven services, until interrupted.
+up: setup
+	$(BIN)/python -m resilin.runtime.local_cell $(OUT)/live
+
 bench: setup
 	$(BIN)/python -m benchmarks
 
-# Schemas and the event tables of docs/ are generated from the contracts.
+# Schemas, the event table and the topic catalogue's files are generated from the contracts.
 schemas: setup
 	$(BIN)/python -m resilin.contracts.schemas docs/schemas
+	$(BIN)/python -m resilin.runtime.metrics_page docs/metrics.md
+	$(BIN)/python deploy/observability/grafana/dashboards.py
+	$(BIN)/python -m resilin.contracts.topic_files .
 
 fmt: setup
 	$(BIN)/ruff check --fix .

@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from click.testing import CliRunner
 
 from resilin.cli.main import cli
+
+from .embedded_cell import HomeCell
 
 JOB = """\
 apiVersion: resilin.dev/v1alpha1
@@ -48,6 +51,44 @@ def _call(*arguments: object, stdin: bytes | None = None) -> Outcome:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Outcome(result.exit_code, result.stdout, result.stderr)
+
+
+@pytest.fixture(autouse=True)
+def _no_cell_of_the_user(tmp_path_factory: pytest.TempPathFactory, monkeypatch) -> None:
+    """Whoever runs the tests may have a cell of their own: none is found."""
+    for name in ("RESILIN_BOOTSTRAP", "RESILIN_HOME", "RESILIN_CELL", "RESILIN_PARTITION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path_factory.getbasetemp() / "nobody"))
+
+
+@pytest.fixture
+def idle(tmp_path: Path) -> Iterator[HomeCell]:
+    """An embedded cell that is set up, whose services have never run."""
+    # What its services say would stand in the output of the commands.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("critical"))
+    cell = HomeCell(tmp_path / "home")
+    cell.open_with(servers=2, gpus=4)
+    yield cell
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def cell(idle: HomeCell) -> Iterator[HomeCell]:
+    """An embedded cell of 2 x 4 GPUs whose services run; its clock stands still."""
+    idle.start()
+    idle.wait_for("NodeJoined", 2)
+    yield idle
+    idle.stop()
+
+
+@pytest.fixture
+def stopped(idle: HomeCell) -> Iterator[HomeCell]:
+    """Such a cell whose services have stopped, and may be started again."""
+    idle.start()
+    idle.wait_for("NodeJoined", 2)
+    idle.stop()
+    yield idle
+    idle.stop()
 
 
 @pytest.fixture

@@ -14,28 +14,54 @@ import click
 import pytest
 import yaml
 
-from resilin.cli.errors import ExitCode
+from resilin.cli.errors import ExitCode, one_line
 from resilin.cli.main import cli
-from resilin.cli.output import as_json, duration_text, time_text
+from resilin.cli.output import (
+    Table,
+    as_json,
+    duration_text,
+    emit,
+    note,
+    safe_text,
+    time_text,
+)
 from resilin.cli.progress import progress, watched
 
 COMMANDS = cli.list_commands(click.Context(cli))
+
+
+def _leaves() -> list[str]:
+    """Every command, those of groups with their group before them."""
+    leaves = []
+    for name in COMMANDS:
+        found = cli.get_command(click.Context(cli), name)
+        if isinstance(found, click.Group):
+            leaves += [f"{name} {part}" for part in found.commands]
+        else:
+            leaves.append(name)
+    return leaves
+
+
+LEAVES = _leaves()
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", LEAVES)
 def test_every_command_helps_with_an_example(resilin, command) -> None:
-    outcome = resilin(command, "--help")
+    outcome = resilin(*command.split(), "--help")
     assert outcome.code == 0
     assert "Example:\n" in outcome.stdout
-    assert f"  resilin {command} " in outcome.stdout
-    assert "-o, --output [table|json|yaml]" in outcome.stdout
+    assert f"\n    resilin {command}" in outcome.stdout
+    assert "-o, --output [table|wide|json|yaml]" in outcome.stdout
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", LEAVES)
 def test_examples_name_real_options(command) -> None:
     """What the help suggests is what the command takes."""
-    found = cli.get_command(click.Context(cli), command)
+    found: click.Command | None = cli
+    for name in command.split():
+        assert isinstance(found, click.Group)
+        found = found.get_command(click.Context(found), name)
     assert found is not None
     known = {option for parameter in found.params for option in parameter.opts}
     epilog = found.epilog or ""
@@ -177,6 +203,32 @@ def test_times_of_a_virtual_clock_are_no_dates() -> None:
 def test_json_has_no_numbers_that_json_has_not() -> None:
     answer = {"a": float("inf"), "b": [float("nan"), (1.5,)], "c": {"d": float("-inf")}}
     assert json.loads(as_json(answer)) == {"a": None, "b": [None, [1.5]], "c": {"d": None}}
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("plain, \u00fcml\u00e4ut, \u65e5\u672c, \U0001f600", None),
+        ("\x1b[2J", "\\x1b[2J"),
+        ("\x9b31m", "\\x9b31m"),
+        ("a\rb\nc\td\x7f", "a\\rb\\nc\\td\\x7f"),
+        ("left\u202eright", "left\\u202eright"),
+        ("half \ud800", "half \\ud800"),
+    ],
+)
+def test_no_terminal_obeys_what_is_shown(text, safe) -> None:
+    assert safe_text(text) == (text if safe is None else safe)
+    assert "\n" in safe_text("a\nb", keep="\n")
+
+
+def test_names_in_tables_and_messages_are_made_safe(capsys) -> None:
+    table = Table(("na\x07me",), [["job\x1b[31m"]], "title\x1b[0m")
+    emit("table", {}, ["said \x1b]0;x\x07", table])
+    note("noted \x1b[5m")
+    shown = capsys.readouterr()
+    assert "\x1b" not in shown.out + shown.err
+    assert "job\\x1b[31m" in shown.out
+    assert one_line("bad\x1b\nname") == "bad\\x1b name"
 
 
 class _Terminal(io.StringIO):

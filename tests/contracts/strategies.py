@@ -16,6 +16,7 @@ from resilin.contracts.job_specification import (
     DeadlinePolicy,
     Elastic,
     TrainingSpecification,
+    WorkerSpecification,
     Workload,
 )
 from resilin.contracts.record import Record
@@ -54,6 +55,8 @@ def trainings(draw: st.DrawFn) -> TrainingSpecification:
         deadline_policy=draw(st.sampled_from(policies)),
         elastic=draw(elastics()),
         migratable=draw(st.booleans()),
+        worker=draw(st.none() | models(WorkerSpecification)),
+        max_failures=draw(st.integers(0, 1_000_000)),
     )
 
 
@@ -124,14 +127,23 @@ def _scalars(kind: Any, limits: dict[str, Any]) -> st.SearchStrategy[Any]:
             allow_infinity=False,
         )
     if kind is str:
-        return (
-            identifiers if "pattern" in limits else st.text(max_size=limits.get("max_length", 20))
-        )
+        return _texts(limits)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return st.sampled_from(kind)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return models(kind)
     raise TypeError(f"no strategy for {kind!r}: teach it to this module")
+
+
+def _texts(limits: dict[str, Any]) -> st.SearchStrategy[str]:
+    if "pattern" not in limits:
+        return st.text(
+            min_size=limits.get("min_length", 0), max_size=min(20, limits.get("max_length", 20))
+        )
+    pattern = limits["pattern"].removeprefix("^").removesuffix("$")
+    return st.from_regex(pattern, fullmatch=True).filter(
+        lambda text: len(text) <= limits.get("max_length", 200)
+    )
 
 
 def _flat(metadata: tuple[Any, ...]) -> list[Any]:

@@ -61,6 +61,7 @@ def test_what_is_not_given_is_filled_in() -> None:
             "virtualCluster": "default",
             "tenant": "default",
             "migratable": True,
+            "maxFailures": 3,
         },
     }
     assert job.spec.binding is DeadlinePolicy.BEST_EFFORT

@@ -15,13 +15,14 @@ from pydantic import BaseModel
 from resilin.cell import invariants
 from resilin.cli.errors import ExitCode
 from resilin.cli.main import cli
-from resilin.contracts.events import RejectionReason
+from resilin.contracts.events import FailureReason, RejectionReason
 from resilin.contracts.job_specification import (
     DeadlinePolicy,
     Elastic,
     JobSpecification,
     Metadata,
     TrainingSpecification,
+    WorkerSpecification,
     Workload,
 )
 from resilin.contracts.topics import SERVICES
@@ -236,7 +237,7 @@ def test_every_command_of_the_command_line_is_documented() -> None:
 def test_every_reason_is_documented_and_no_other() -> None:
     titles = headings(text_of(ROOT / "docs" / "reasons.md"))
     assert {title for title in titles[1:] if " " not in title} == {
-        reason.value for reason in RejectionReason
+        reason.value for reason in (*RejectionReason, *FailureReason)
     }
 
 
@@ -257,7 +258,8 @@ def test_every_invariant_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [JobSpecification, Metadata, TrainingSpecification, Workload, Elastic]
+    "model",
+    [JobSpecification, Metadata, TrainingSpecification, Workload, Elastic, WorkerSpecification],
 )
 def test_every_field_of_a_job_is_documented(model: type[BaseModel]) -> None:
     named = spans(text_of(ROOT / "docs" / "job-specification.md"))

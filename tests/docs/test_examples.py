@@ -17,6 +17,7 @@ from resilin.contracts.job_specification import (
     JobSpecification,
     Metadata,
     TrainingSpecification,
+    WorkerSpecification,
 )
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -68,6 +69,7 @@ def test_one_shows_every_field() -> None:
         (job.metadata, Metadata),
         (job.spec, TrainingSpecification),
         (job.spec.elastic, Elastic),
+        (job.spec.worker, WorkerSpecification),
     ]
     for part, model in shown:
         assert part.model_fields_set == set(model.model_fields)

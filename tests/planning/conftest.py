@@ -50,6 +50,23 @@ class Jobs:
         return JobView(**{**fields, **more})  # type: ignore[arg-type]  # fields by name
 
 
+    @classmethod
+    def whole_job(
+        cls,
+        name: str,
+        rates: Mapping[int, float],
+        work: float,
+        deadline: float = math.inf,
+        stop: float = 0.0,
+        **more: object,
+    ) -> JobView:
+        """A job that knows the sizes past its curve's peak as well."""
+        curve = ThroughputCurve.from_mapping(rates)
+        full = SizeTable(curve, [stop] * len(curve.workers))
+        table = cls.table(rates, stop)
+        return cls.job(name, table, work, deadline, full_table=full, **more)
+
+
 class Plans:
     """What plans mean, told independently of the library."""
 

@@ -12,7 +12,8 @@ from resilin.planning.policies.edf import EarliestDeadlineFirst
 from resilin.planning.policies.policy import Admission
 from resilin.planning.view import Binding, ClusterView
 
-POLICY = EarliestDeadlineFirst()
+POLICY = EarliestDeadlineFirst(capped=True)
+UNCAPPED = EarliestDeadlineFirst(capped=False)
 CURVES = (
     {1: 1.0, 2: 1.9, 4: 3.5, 8: 6.0},
     {1: 1.0, 2: 1.5, 4: 1.4, 8: 1.2},
@@ -44,6 +45,20 @@ def test_the_earliest_deadline_gets_all_it_can_use(make) -> None:
 def test_nobody_goes_past_the_peak_of_its_curve(make) -> None:
     jobs = tuple(make.job(f"job-{n}", make.table(CURVES[1]), 10.0, 9.0 + n) for n in range(3))
     assert POLICY.plan(ClusterView(0.0, 8, 8, jobs)).workers == {"job-0": 2, "job-1": 2, "job-2": 2}
+
+
+def test_without_the_cap_it_gets_all_that_a_curve_is_known_for(make) -> None:
+    jobs = tuple(make.whole_job(f"job-{n}", CURVES[1], 10.0, 9.0 + n) for n in range(3))
+    view = ClusterView(0.0, 14, 14, jobs)
+    assert UNCAPPED.plan(view).workers == {"job-0": 8, "job-1": 4, "job-2": 2}
+    assert POLICY.plan(view).workers == {"job-0": 2, "job-1": 2, "job-2": 2}
+
+
+def test_what_no_server_could_hold_is_refused(make) -> None:
+    job = make.job("job-1", make.table(CURVES[2]), 10.0)
+    assert not POLICY.judge(ClusterView(0.0, 1, 1, ()), job).admitted
+    assert POLICY.judge(ClusterView(0.0, 1, 1, (), installed_gpus=2), job).admitted
+    assert POLICY.judge(ClusterView(0.0, 0, 0, ()), job).admitted, "servers are still to come"
 
 
 def test_equal_deadlines_go_by_submission(make) -> None:

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilin.planning.policies.fifo import FirstInFirstOut
-from resilin.planning.policies.policy import Admission
-from resilin.planning.policies.registry import POLICIES
+from resilin.planning.policies.policy import Admission, Refusal
 from resilin.planning.view import Binding, ClusterView
 
 POLICY = FirstInFirstOut()
@@ -31,11 +30,6 @@ def planned(make, gpus: int, asked: list[tuple[int, int]]) -> list[int]:
     return [workers[job.job_id] for job in view.jobs]
 
 
-def test_policies_are_chosen_by_name() -> None:
-    assert set(POLICIES) == {"elasticflow", "edf", "fifo"}
-    assert all(policy.name == name for name, policy in POLICIES.items())
-
-
 @pytest.mark.parametrize("binding", list(Binding))
 def test_every_job_comes_in_without_a_promise(make, binding: Binding) -> None:
     job = make.job("job-1", make.table(RATES), 1e9, 1.0, binding=binding)
@@ -51,7 +45,21 @@ def test_jobs_start_in_order_of_submission_at_the_size_they_asked_for(make) -> N
 
 def test_the_first_that_does_not_fit_holds_up_all_behind_it(make) -> None:
     assert planned(make, 4, [(2, 0), (4, 0), (1, 0)]) == [2, 0, 0]
-    assert planned(make, 4, [(8, 0), (1, 0)]) == [0, 0]
+    assert planned(make, 8, [(8, 0), (1, 1)]) == [0, 1], "one that fits nobody can overtake"
+
+
+def test_what_could_never_run_is_refused_and_holds_up_nobody(make) -> None:
+    job = make.job("job-0", make.table(RATES), 10.0, requested_workers=8)
+    refusal = POLICY.judge(ClusterView(0.0, 4, 4, ()), job)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.too_large, refusal.minimum_workers) == (True, 8)
+    assert POLICY.judge(ClusterView(0.0, 4, 4, (), installed_gpus=8), job).admitted
+    assert planned(make, 4, [(8, 0), (1, 0)]) == [0, 1], "servers were removed since it came"
+
+
+def test_a_size_past_the_peak_is_given_all_the_same(make) -> None:
+    job = make.whole_job("job-0", {1: 1.0, 2: 2.0, 4: 1.5}, 10.0, requested_workers=4)
+    assert POLICY.plan(ClusterView(0.0, 4, 4, (job,))).workers == {"job-0": 4}
 
 
 def test_what_runs_keeps_its_size_whoever_waits_before_it(make) -> None:
@@ -93,7 +101,7 @@ def test_no_size_changes_and_no_gpu_is_given_twice(
     workers = planned(make, gpus, jobs)
     assert sum(workers) <= gpus
     assert all(count in (0, size) for count, (size, _) in zip(workers, jobs, strict=True))
-    waits = [n for n, count in enumerate(workers) if count == 0]
+    waits = [n for n, count in enumerate(workers) if count == 0 and jobs[n][0] <= gpus]
     started = [
         n for n, (count, (_, had)) in enumerate(zip(workers, jobs, strict=True)) if count > had
     ]

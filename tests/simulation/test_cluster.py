@@ -20,7 +20,7 @@ ONE: GpuSet = {"s1": (0,)}
 class Linear:
     """Every job makes as many iterations per second as it has workers, and needs 100."""
 
-    def rate(self, job_id: str, workers: int) -> float:
+    def rate(self, job_id: str, workers: int, global_batch: int | None = None) -> float:
         return float(workers)
 
     def total_iterations(self, job_id: str) -> float:

@@ -103,10 +103,10 @@ class Prometheus:
         with urllib.request.urlopen(f"{self.address}{path}", timeout=30) as answer:  # noqa: S310 (our own address)
             return bytes(answer.read())
 
-    def targets(self) -> dict[str, str]:
-        """Return the health of each target that is scraped, by its address."""
-        active = self.get("/api/v1/targets", state="active")["activeTargets"]
-        return {target["labels"]["instance"]: target["health"] for target in active}
+    def unscraped(self, targets: Sequence[str], since: float) -> list[str]:
+        """Return the targets that have not answered once since then."""
+        answered = [series["metric"]["instance"] for series in self.series("up == 1", since)]
+        return [target for target in targets if target not in answered]
 
     def series(self, expression: str, since: float) -> list[dict[str, Any]]:
         """Return the series of an expression from ``since`` until now."""
@@ -134,7 +134,7 @@ def prometheus_running(targets: Sequence[str], directory: Path) -> Iterator[Prom
     source = OBSERVABILITY / "prometheus"
     shutil.copytree(source / "rules", directory / "rules")
     configuration = yaml.safe_load((source / "prometheus.yml").read_text(encoding="utf-8"))
-    configuration["global"] = {"scrape_interval": "250ms", "scrape_timeout": "250ms"}
+    configuration["global"] = {"scrape_interval": "500ms", "scrape_timeout": "500ms"}
     configuration["global"] |= {"evaluation_interval": "500ms"}
     (services,) = (job for job in configuration["scrape_configs"] if job["job_name"] == "resilin")
     del services["dns_sd_configs"], services["file_sd_configs"]
@@ -219,7 +219,7 @@ def rule_queries() -> list[Query]:
 
 def selectors(expression: str) -> list[str]:
     """Return the series that an expression selects, with the labels it wants of them."""
-    pattern = r"\b(?:[a-z_]+:)?resilin_[a-z_]+(?::[a-z0-9_]+)?(?:\{[^}]*\})?"
+    pattern = r"\bup\{[^}]*\}|\b(?:[a-z_]+:)?resilin_[a-z_]+(?::[a-z0-9_]+)?(?:\{[^}]*\})?"
     return re.findall(pattern, expression)
 
 

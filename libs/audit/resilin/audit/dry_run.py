@@ -30,13 +30,14 @@ class Answer:
         job_id: The id that it would have.
         job: The job.
         deadline_seconds: Its deadline on the cell's clock; None without one.
-        verdict: Admission's answer, or why the command itself would not be taken.
+        verdict: Admission's answer, or why the command itself would not be taken. A job that
+            would have to be tried out first has no other answer yet.
     """
 
     job_id: str
     job: JobSpecification
     deadline_seconds: float | None
-    verdict: ev.JobAdmitted | ev.JobRejected | ev.CommandRejected
+    verdict: ev.JobAdmitted | ev.JobRejected | ev.ProfileRequested | ev.CommandRejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def dry_run(
             job_id,
             job,
             fact.deadline_seconds if isinstance(fact, ev.JobSubmitted) else None,
-            fact if isinstance(fact, ev.CommandRejected) else cell.verdicts[job_id],
+            fact if isinstance(fact, ev.CommandRejected) else cell.verdict_on(job_id),
         )
         for (job_id, fact), job in zip(taken.items(), jobs, strict=True)
     )
@@ -130,7 +131,11 @@ class _Cell:
         ]
         self._now = at_seconds
         self._offset = max(admission.offset, allocator.offset)
-        self.verdicts: dict[str, ev.JobAdmitted | ev.JobRejected] = {}
+        self._verdicts: dict[str, ev.JobAdmitted | ev.JobRejected] = {}
+
+    def verdict_on(self, job_id: str) -> ev.JobAdmitted | ev.JobRejected | ev.ProfileRequested:
+        """Return a job's answer; without one it waits for a profile, its own or another's."""
+        return self._verdicts.get(job_id) or ev.ProfileRequested(job_id=job_id)
 
     def take(self, job_id: str, job: JobSpecification) -> ev.Event:
         """Take a submission in; return the fact that it adds."""
@@ -159,6 +164,6 @@ class _Cell:
         entry = LogEntry(self._offset, record)
         for event in events:
             if isinstance(event, ev.JobAdmitted | ev.JobRejected):
-                self.verdicts[event.job_id] = event
+                self._verdicts[event.job_id] = event
             for decider, folded in self._services:
                 folded.state = decider.evolve(folded.state, event, entry)

@@ -105,6 +105,14 @@ def _said(event: ev.Event | ev.UnknownEvent) -> tuple[str, str] | None:
             offer = event.earliest_deadline_seconds
             earliest = "" if offer is None else f"; the earliest deadline would be {offer:.0f} s"
             return f"was refused: {event.reason}", f"{event.message}{earliest}"
+        case ev.ProfileRequested():
+            return "is to be tried out before its answer", "nothing is known of its throughput"
+        case ev.CurveProfiled():
+            rates = event.curve.iterations_per_second
+            made = ", ".join(f"{rates[count]:.3f} with {count}" for count in sorted(rates))
+            return "was tried out", f"iterations/s: {made}"
+        case ev.ProfileFailed():
+            return f"could not be tried out: {event.reason}", event.message
         case ev.JobMigrated():
             why = "to make room" if event.for_job is None else f"to make room for {event.for_job}"
             return f"moves to {_where(event.gpus)}", why
@@ -119,6 +127,9 @@ def _said(event: ev.Event | ev.UnknownEvent) -> tuple[str, str] | None:
             )
         case ev.WorkerLost():
             return f"fell back to iteration {event.iterations_done:.0f}", event.message
+        case ev.WorkerReplaced():
+            where = f"{event.server_id}/{event.gpu_index}"
+            return f"had its worker on {where} replaced", event.message
         case ev.ThroughputMeasured():
             return (
                 f"makes {event.iterations_per_second:.3f} iterations/s with {event.workers}",

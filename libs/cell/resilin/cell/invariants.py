@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from resilin.cell import gpu_sets
-from resilin.cell.state import CellState, Phase, ServerState, curve_key, evolve_cell
+from resilin.cell.state import CellState, Phase, Profile, ServerState, curve_key, evolve_cell
 from resilin.cell.view import cluster_view
 from resilin.contracts import events as ev
 from resilin.contracts.record import LogEntry
@@ -157,6 +157,11 @@ class InvariantChecker:
         if job is None or job.phase is not Phase.SUBMITTED:
             self._report(2, f"job {event.job_id} was admitted while not waiting for an answer")
 
+    def _to_be_profiled(self, event: ev.ProfileRequested) -> None:
+        job = self._cell.jobs.get(event.job_id)
+        if job is None or job.phase is not Phase.SUBMITTED or job.profile is not Profile.NONE:
+            self._report(2, f"job {event.job_id} was to be profiled while not waiting for it")
+
     def _advances(
         self,
         event: ev.GenerationSwitched | ev.ProgressReported | ev.WorkersReleased | ev.JobCompleted,
@@ -175,11 +180,14 @@ class InvariantChecker:
         self._progress[event.job_id] = event.iterations_done
         self._excused[event.job_id] = "a worker was lost"
 
+    def _worker_replaced(self, event: ev.WorkerReplaced) -> None:
+        self._excused[event.job_id] = "a worker was lost"
+
     def _measured(self, event: ev.ThroughputMeasured) -> None:
         job = self._cell.jobs.get(event.job_id)
         if job is None:
             return
-        believed = self._cell.curve_rate(job, event.workers)
+        believed = self._cell.step_rate(job, event.workers)
         if event.iterations_per_second < believed:
             # Others may have to wait for it: the promises were made for a faster job.
             self._excuse_all(f"job {event.job_id} is slower than its curve")
@@ -294,10 +302,12 @@ _CHECKS: dict[type, Callable[..., None]] = {
     ev.JobFailed: InvariantChecker._ends,  # noqa: SLF001 (this class's own table)
     ev.JobCompleted: InvariantChecker._completed,  # noqa: SLF001 (this class's own table)
     ev.JobAdmitted: InvariantChecker._admitted,  # noqa: SLF001 (this class's own table)
+    ev.ProfileRequested: InvariantChecker._to_be_profiled,  # noqa: SLF001 (this class's own table)
     ev.GenerationSwitched: InvariantChecker._advances,  # noqa: SLF001 (this class's own table)
     ev.ProgressReported: InvariantChecker._advances,  # noqa: SLF001 (this class's own table)
     ev.WorkersReleased: InvariantChecker._advances,  # noqa: SLF001 (this class's own table)
     ev.WorkerLost: InvariantChecker._worker_lost,  # noqa: SLF001 (this class's own table)
+    ev.WorkerReplaced: InvariantChecker._worker_replaced,  # noqa: SLF001 (this class's own table)
     ev.ThroughputMeasured: InvariantChecker._measured,  # noqa: SLF001 (this class's own table)
     ev.NodeJoined: InvariantChecker._node_lost,  # noqa: SLF001 (this class's own table)
     ev.NodeLost: InvariantChecker._node_lost,  # noqa: SLF001 (this class's own table)

@@ -16,10 +16,18 @@ from resilin.cell.service_received import ServiceReceived
 from resilin.contracts import events as ev
 from resilin.contracts.job_specification import DeadlinePolicy, JobSpecification
 from resilin.contracts.record import LogEntry
-from resilin.contracts.values import Allocation, CellConfiguration, GpuSet, Segment, Server
+from resilin.contracts.values import CellConfiguration, GpuSet, Segment, Server
 from resilin.planning.goodput import iteration_worth
 
-__all__ = ["CellState", "JobState", "Phase", "ServerState", "curve_key", "evolve_cell"]
+__all__ = [
+    "CellState",
+    "JobState",
+    "Phase",
+    "Profile",
+    "ServerState",
+    "curve_key",
+    "evolve_cell",
+]
 
 
 class Phase(StrEnum):
@@ -36,6 +44,15 @@ class Phase(StrEnum):
     def terminal(self) -> bool:
         """Whether nothing can follow."""
         return self not in (Phase.SUBMITTED, Phase.ADMITTED)
+
+
+class Profile(StrEnum):
+    """How far the trying out of a job is whose throughput nobody knew."""
+
+    NONE = "none"
+    REQUESTED = "requested"
+    DONE = "done"
+    FAILED = "failed"
 
 
 @dataclass(slots=True)
@@ -89,10 +106,15 @@ class JobState:
         progress_at_seconds: When that was so.
         measured: Iterations per second by worker count, where measured.
         service: What it has had of the cluster.
-        adapted_batch: The global batch in force where a policy chose another than the job
-            came with; None otherwise.
-        learning_rate_factor: Against the submitter's own rate.
+        wanted_batch: The global batch that the allocator wants it to train with; None for the
+            one that it came with.
+        wanted_learning_rate_factor: Against the submitter's own rate.
+        adapted_batch: The wanted batch that is in force: it comes with the wanted workers.
+        learning_rate_factor: The factor in force.
         gradient_noise_scale: In samples, as last measured; None if it never was.
+        failures: How many of its workers failed by themselves.
+        profile: How far its profile is.
+        profile_problem: Why its profile failed.
     """
 
     job_id: str
@@ -118,9 +140,14 @@ class JobState:
     progress_at_seconds: float = 0.0
     measured: dict[int, float] = field(default_factory=dict)
     service: ServiceReceived = field(default_factory=ServiceReceived)
+    wanted_batch: int | None = None
+    wanted_learning_rate_factor: float = 1.0
     adapted_batch: int | None = None
     learning_rate_factor: float = 1.0
     gradient_noise_scale: float | None = None
+    failures: int = 0
+    profile: Profile = Profile.NONE
+    profile_problem: str = ""
 
     def released_by(self, report: ev.WorkersReleased) -> GpuSet:
         """Return the GPUs that a report really frees.
@@ -138,6 +165,11 @@ class JobState:
     def binding(self) -> DeadlinePolicy:
         """How binding its deadline is."""
         return self.job.spec.binding
+
+    @property
+    def awaits_profile(self) -> bool:
+        """Whether it has no answer yet because it is being tried out."""
+        return self.phase is Phase.SUBMITTED and self.profile is Profile.REQUESTED
 
     @property
     def live(self) -> bool:
@@ -246,6 +278,29 @@ def _curves_imported(state: CellState, event: ev.CurvesImported) -> None:
         state.curves[curve_key(curve.model, curve.global_batch)] = dict(
             sorted(curve.iterations_per_second.items())
         )
+
+
+def _profile_requested(state: CellState, event: ev.ProfileRequested) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is not None and job.phase is Phase.SUBMITTED:
+        job.profile = Profile.REQUESTED
+
+
+def _curve_profiled(state: CellState, event: ev.CurveProfiled) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is not None:
+        job.profile = Profile.DONE
+    key = curve_key(event.curve.model, event.curve.global_batch)
+    # Promises were made with what was known before: a profile adds to it, and replaces nothing.
+    rates = {**event.curve.iterations_per_second, **state.curves.get(key, {})}
+    state.curves[key] = dict(sorted(rates.items()))
+
+
+def _profile_failed(state: CellState, event: ev.ProfileFailed) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is not None:
+        job.profile = Profile.FAILED
+        job.profile_problem = f"{event.reason}: {event.message}"
 
 
 def _server_added(state: CellState, event: ev.ServerAdded) -> None:
@@ -408,18 +463,19 @@ def _allocation_planned(state: CellState, event: ev.AllocationPlanned) -> None:
         job = state.jobs.get(change.job_id)
         if job is not None and job.live:
             job.wanted_workers = change.allocation.workers
-            _adopt_batch(state, job, change.allocation)
+            batch = change.allocation.global_batch
+            job.wanted_batch = None if batch == job.job.spec.global_batch else batch
+            job.wanted_learning_rate_factor = change.allocation.learning_rate_factor
+            if job.wanted_workers == job.placed_workers:
+                _adopt_batch(state, job)  # workers change it without a stop
     _adopt_plans(state, event.plans)
 
 
-def _adopt_batch(state: CellState, job: JobState, allocation: Allocation) -> None:
-    """Take a batch for in force: workers change it without a stop."""
-    submitted = job.job.spec.global_batch
-    batch = None if allocation.global_batch == submitted else allocation.global_batch
-    if batch != job.adapted_batch:
+def _adopt_batch(state: CellState, job: JobState) -> None:
+    if job.wanted_batch != job.adapted_batch:
         _count_progress(state, job)
-        job.adapted_batch = batch
-    job.learning_rate_factor = allocation.learning_rate_factor
+        job.adapted_batch = job.wanted_batch
+    job.learning_rate_factor = job.wanted_learning_rate_factor
 
 
 def _count_progress(state: CellState, job: JobState) -> None:
@@ -452,6 +508,7 @@ def _place(state: CellState, job: JobState, generation: int, gpus: GpuSet) -> No
     job.generation = generation
     job.placed, job.placed_workers = gpus, gpu_sets.count(gpus)
     job.service.change(job.placed_workers, state.now_seconds)
+    _adopt_batch(state, job)
     job.placed_at_seconds = state.now_seconds
     job.held = gpu_sets.union(job.held, gpus)
 
@@ -496,6 +553,7 @@ def _worker_lost(state: CellState, event: ev.WorkerLost) -> None:
     if job is None or not job.live or event.generation <= job.lost_generation:
         return
     job.lost_generation = event.generation
+    job.failures = max(job.failures, event.failures)
     if event.generation != job.generation:
         return
     job.trains = False
@@ -505,6 +563,12 @@ def _worker_lost(state: CellState, event: ev.WorkerLost) -> None:
         job.leaving.setdefault(f"{server}/{index}", event.generation)
     job.placed, job.placed_workers = {}, 0
     job.service.change(0, state.now_seconds)
+
+
+def _worker_replaced(state: CellState, event: ev.WorkerReplaced) -> None:
+    job = state.jobs.get(event.job_id)
+    if job is not None and job.live:
+        job.failures = max(job.failures, event.failures)
 
 
 def _throughput_measured(state: CellState, event: ev.ThroughputMeasured) -> None:
@@ -534,6 +598,9 @@ def _gradient_noise_measured(state: CellState, event: ev.GradientNoiseMeasured) 
 _HANDLERS: dict[type, Callable[..., None]] = {
     ev.CellConfigured: _cell_configured,
     ev.CurvesImported: _curves_imported,
+    ev.ProfileRequested: _profile_requested,
+    ev.CurveProfiled: _curve_profiled,
+    ev.ProfileFailed: _profile_failed,
     ev.ServerAdded: _server_added,
     ev.ServerRemoved: _server_removed,
     ev.ServerCordoned: _server_cordoned,
@@ -556,6 +623,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     ev.ProgressReported: _progress_reported,
     ev.WorkersReleased: _workers_released,
     ev.WorkerLost: _worker_lost,
+    ev.WorkerReplaced: _worker_replaced,
     ev.ThroughputMeasured: _throughput_measured,
     ev.GradientNoiseMeasured: _gradient_noise_measured,
 }

@@ -20,10 +20,10 @@ def job_named(live: LiveCell, prefix: str) -> str:
     Raises:
         InputError: If there is none, or more than one.
     """
-    history = fold_history(live.log.read(), live.name)
-    if prefix in history.jobs:
-        return prefix
-    return resolve_job(dict.fromkeys([*history.jobs, *live.jobs_sent()]), prefix, live.name)
+    known = fold_history(live.log.read(), live.name).jobs
+    if any(job_id.startswith(prefix) for job_id in known):
+        return resolve_job(known, prefix, live.name)
+    return resolve_job([*known, *live.jobs_sent()], prefix, live.name)
 
 
 def followed(

@@ -7,6 +7,7 @@ works the same on both. Nothing here talks to a service: what is asked is a mess
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import time
@@ -399,16 +400,30 @@ def _embedded(address: LiveAddress) -> LiveCell:
 
 def _on_kafka(address: LiveAddress) -> LiveCell:
     try:
-        from resilin.eventlog.kafka import KafkaLog, KafkaTopic
+        from resilin.eventlog.kafka import KafkaLog, KafkaTopic, LogUnavailableError
     except ImportError as error:
         raise InputError(
             f"a cell on Kafka needs {error.name or 'aiokafka'}, which is not installed:"
             " pip install 'resilin[live]'"
         ) from None
+    # What its client has to say is in the errors that it raises.
+    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     connection, partition = _connection(address.bootstrap or ""), _partition()
+    log = KafkaLog(connection, address.cell, partition)
+    try:
+        log.end_offset()
+    except LogUnavailableError as error:
+        log.close()
+        raise InputError(
+            f"{address.bootstrap}: no Kafka with the topics of a cell answers there ({error});"
+            " check --bootstrap"
+        ) from None
+    except BaseException:
+        log.close()
+        raise
     return LiveCell(
         address,
-        KafkaLog(connection, address.cell, partition),
+        log,
         lambda name: KafkaTopic(connection, name, partition),
     )
 

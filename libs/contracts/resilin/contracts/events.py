@@ -221,6 +221,8 @@ class RejectionReason(StrEnum):
     """It would fit, but the capacity is promised to jobs admitted before."""
     CELL_OVERLOADED = "CellOverloaded"
     """More is asked for than there is, and it is among the largest: many others fit instead."""
+    LARGER_THAN_CELL = "LargerThanCell"
+    """It would need more GPUs at once than all servers of its virtual cluster have."""
     QUOTA_EXCEEDED = "QuotaExceeded"
     """Its tenant's quota of jobs or GPU time is used up."""
     CURVE_UNKNOWN = "CurveUnknown"

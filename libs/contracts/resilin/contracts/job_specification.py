@@ -28,8 +28,8 @@ __all__ = [
     "API_VERSION",
     "DeadlinePolicy",
     "Elastic",
-    "JobSpecification",
     "HyperParameter",
+    "JobSpecification",
     "Metadata",
     "TrainingSpecification",
     "WorkerSpecification",
@@ -177,7 +177,9 @@ class WorkerSpecification(UserModel):
         default_factory=dict, max_length=256, description="Environment variables; no secrets."
     )
     hyperparameters: dict[Identifier, HyperParameter] = Field(default_factory=dict, max_length=256)
-    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.01
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="None leaves it to the code itself."
+    )
     checkpoint_interval_seconds: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] = 60.0
     data_mode: Literal["global-order", "on-demand"] = Field(
         default="global-order",

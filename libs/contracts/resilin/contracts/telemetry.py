@@ -46,6 +46,9 @@ class StepSample(EventModel):
         description="How long the stretch was; none where the throughput is exact (simulated).",
     )
     worker_samples: tuple[WorkerSample, ...] = ()
+    gradient_noise_scale: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="In samples, where the workers measure it."
+    )
 
     @property
     def exact(self) -> bool:

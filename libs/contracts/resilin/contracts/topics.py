@@ -17,6 +17,7 @@ __all__ = [
     "TELEMETRY_STEPS",
     "TOPICS",
     "Topic",
+    "message_bytes_max",
 ]
 
 SERVICES = (
@@ -43,6 +44,7 @@ class Topic:
         name: The topic's name.
         key: What a message is keyed by; equal keys keep their order.
         partitioning: How many partitions, and why.
+        one_a_cell: Whether each cell has one partition; else the operator says how many.
         writers: The services that write it, or ``any client``.
         readers: The services that read it; empty if people do.
         carries: What a message is.
@@ -51,11 +53,14 @@ class Topic:
         retention_seconds: How long messages are kept; None is for ever.
         message_bytes_max: The largest message.
         note: Why it is kept as it is.
+        segment_seconds: How often brokers begin a new file, where what is to go must not wait
+            for a file to be full; None leaves it to them.
     """
 
     name: str
     key: str
     partitioning: str
+    one_a_cell: bool
     writers: tuple[str, ...]
     readers: tuple[str, ...]
     carries: str
@@ -63,12 +68,37 @@ class Topic:
     retention_seconds: int | None
     message_bytes_max: int
     note: str
+    segment_seconds: int | None = None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Kafka's settings of the topic, by their names there."""
+        kept = self.retention_seconds
+        settings = {
+            "cleanup.policy": self.cleanup,
+            "max.message.bytes": str(self.message_bytes_max),
+            # Said even where it is Kafka's own default: a broker's default may be another.
+            "retention.bytes": "-1",
+            "retention.ms": "-1" if kept is None else str(kept * 1_000),
+            "unclean.leader.election.enable": "false",
+        }
+        if self.segment_seconds is not None:
+            settings["segment.ms"] = str(self.segment_seconds * 1_000)
+        if self.cleanup == "compact":
+            settings["min.cleanable.dirty.ratio"] = "0.1"
+            settings["segment.bytes"] = str(2 * self.message_bytes_max)
+        return dict(sorted(settings.items()))
+
+    def partitions(self, cells: int, otherwise: int) -> int:
+        """Return the number of partitions: one a cell, or what the operator says."""
+        return cells if self.one_a_cell else otherwise
 
 
 JOBS_COMMANDS = Topic(
     name="jobs.commands",
     key="cell",
     partitioning="one a cell",
+    one_a_cell=True,
     writers=("any client",),
     readers=("admission",),
     carries="commands: submit, cancel, change a deadline; servers, settings, curves",
@@ -85,6 +115,7 @@ CELL_EVENTS = Topic(
     name="cell.events",
     key="cell",
     partitioning="one a cell: its order is the cell's total order",
+    one_a_cell=True,
     writers=SERVICES,
     readers=SERVICES,
     carries="records: the facts and decisions of a cell, the log",
@@ -101,6 +132,7 @@ TELEMETRY_STEPS = Topic(
     name="telemetry.steps",
     key="job",
     partitioning="by the rate of samples",
+    one_a_cell=False,
     writers=("executor",),
     readers=("metric-collector", "stability-detector"),
     carries="throughput samples of running jobs",
@@ -111,12 +143,14 @@ TELEMETRY_STEPS = Topic(
         "High rate, and never the basis of truth: only conclusions drawn from samples become"
         " events, and losing samples only delays them."
     ),
+    segment_seconds=_HOUR,
 )
 
 DEADLETTER = Topic(
     name="deadletter",
     key="cell",
     partitioning="one a cell",
+    one_a_cell=True,
     writers=SERVICES,
     readers=(),
     carries="input that could not be read, with its place and the reason",
@@ -130,6 +164,7 @@ SNAPSHOTS = Topic(
     name="snapshots",
     key="service/cell",
     partitioning="one a cell",
+    one_a_cell=True,
     writers=SERVICES,
     readers=SERVICES,
     carries="a service's folded state at an offset of the log",
@@ -137,7 +172,13 @@ SNAPSHOTS = Topic(
     retention_seconds=None,
     message_bytes_max=64 * _MEBIBYTE,
     note="A cache: deleting it costs a longer restart and nothing else.",
+    segment_seconds=_HOUR,
 )
 
 TOPICS = (JOBS_COMMANDS, CELL_EVENTS, TELEMETRY_STEPS, DEADLETTER, SNAPSHOTS)
 """Every topic of a cell."""
+
+
+def message_bytes_max(name: str) -> int:
+    """Return the largest message of a topic; 1 MiB, Kafka's own limit, for a foreign one."""
+    return next((topic.message_bytes_max for topic in TOPICS if topic.name == name), _MEBIBYTE)

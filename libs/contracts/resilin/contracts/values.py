@@ -78,10 +78,16 @@ class Allocation(EventModel):
         return tuple(even + (rank < rest) for rank in range(self.workers))
 
 
-def training_allocation(workers: int, global_batch: int) -> Allocation:
+def training_allocation(
+    workers: int, global_batch: int, *, learning_rate_factor: float = 1.0
+) -> Allocation:
     """Build the common case: ``workers`` workers of one GPU each, or a suspension at 0."""
     components = (Component(count=workers),) if workers else ()
-    return Allocation(components=components, global_batch=global_batch)
+    return Allocation(
+        components=components,
+        global_batch=global_batch,
+        learning_rate_factor=learning_rate_factor,
+    )
 
 
 Segment = tuple[Timestamp, Timestamp, Workers]
@@ -130,12 +136,18 @@ class Quota(UserModel):
     gpu_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
+PolicyName = Annotated[
+    str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/+-]*$")
+]
+"""An identifier that may say what a policy is put together from: ``edf+admission``."""
+
+
 class VirtualCluster(UserModel):
     """A labelled part of the cell with one policy. It serves one kind of job."""
 
     name: Identifier = "default"
     kind: Literal["training", "inference"] = "training"
-    policy: Identifier = "elasticflow"
+    policy: PolicyName = "elasticflow"
     reserve_servers: Annotated[int, Field(ge=0)] = Field(
         default=0, description="Servers that may fail at once without breaking a promise."
     )

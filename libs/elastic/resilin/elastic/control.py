@@ -39,6 +39,7 @@ __all__ = [
     "WorkerFailed",
     "WorkerLeft",
     "WorkerSample",
+    "parse_message",
     "read_message",
     "write_message",
 ]
@@ -206,6 +207,15 @@ async def read_message(reader: asyncio.StreamReader) -> ControlMessage | None:
         payload = await reader.readexactly(length)
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
+    return parse_message(payload)
+
+
+def parse_message(payload: bytes) -> ControlMessage:
+    """Read a message from the payload of a frame.
+
+    Raises:
+        FrameError: If it is no message.
+    """
     try:
         return _messages.validate_json(payload)
     except ValueError as error:

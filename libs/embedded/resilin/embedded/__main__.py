@@ -7,8 +7,9 @@ import asyncio
 import sys
 from pathlib import Path
 
+from resilin.agent.backend import LocalBackend
 from resilin.embedded.folder import Home, HomeBusyError
-from resilin.embedded.home import CELL, run_home
+from resilin.embedded.home import CELL, SERVER_ID, run_home
 from resilin.executor.backend import WorkerBackend
 from resilin.runtime.clock import Clock, WallClock
 from resilin.runtime.logs import configure_logs
@@ -25,14 +26,16 @@ def main() -> int:
     parser.add_argument("--time-scale", type=float, default=1.0)
     options = parser.parse_args()
     home = Home(options.home)
-    scale = options.time_scale
-    clock = WallClock(scale, home.time_origin_seconds() if scale != 1.0 else 0.0)
+    settings = home.settings(options.slots)
+    clock = WallClock(options.time_scale, settings.origin_seconds)
 
     def make_backend(clock: Clock) -> WorkerBackend:
-        return SimulatedBackend(clock.now_seconds, clock.sleep_until)
+        if options.simulate:
+            return SimulatedBackend(clock.now_seconds, clock.sleep_until)
+        return LocalBackend({SERVER_ID: settings.slots}, home.path, clock=clock.now_seconds)
 
     configure_logs("info", service="embedded", instance="embedded", cell=CELL)
-    running = run_home(home, make_backend, slots=options.slots, port=options.port, clock=clock)
+    running = run_home(home, make_backend, slots=settings.slots, port=options.port, clock=clock)
     try:
         asyncio.run(running)
     except HomeBusyError as error:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["Home", "HomeBusyError", "Running"]
+__all__ = ["Home", "HomeBusyError", "HomeSettings", "Running"]
 
 
 class HomeBusyError(RuntimeError):
@@ -38,6 +38,19 @@ class Running:
     def url(self) -> str:
         """Where health and metrics are."""
         return f"http://127.0.0.1:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class HomeSettings:
+    """What does not change in the life of a home's cell.
+
+    Attributes:
+        slots: How many workers this machine runs at once.
+        origin_seconds: When its time begins to run faster, if it does; time never goes back.
+    """
+
+    slots: int
+    origin_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +74,16 @@ class Home:
         """What the cell's process says."""
         return self.path / "up.output"
 
-    def time_origin_seconds(self) -> float:
-        """Return when this cell's time began to run faster; kept, so that it never goes back."""
-        path = self.path / "clock.json"
+    def settings(self, slots: int) -> HomeSettings:
+        """Return what was settled when the cell was new; settle it now if it is."""
+        path = self.path / "cell.json"
         try:
-            return float(json.loads(path.read_bytes())["origin_seconds"])
-        except (OSError, ValueError, TypeError, KeyError):
-            origin = time.time()
+            return HomeSettings(**json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            settings = HomeSettings(slots, time.time())
             self.path.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps({"origin_seconds": origin}))
-            return origin
+            path.write_text(json.dumps(asdict(settings)))
+            return settings
 
     def running(self) -> Running | None:
         """Return the process that runs the cell; None if none does."""

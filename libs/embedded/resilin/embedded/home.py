@@ -34,9 +34,11 @@ from resilin.runtime.http import http_running
 from resilin.runtime.metrics import ServiceMetrics
 from resilin.runtime.service import Observer
 
-__all__ = ["CELL", "run_home"]
+__all__ = ["CELL", "SERVER_ID", "run_home"]
 
 CELL = "main"
+SERVER_ID = "local"
+"""This machine, in a cell of its own."""
 
 
 async def run_home(
@@ -44,7 +46,6 @@ async def run_home(
     make_backend: Callable[[Clock], WorkerBackend],
     *,
     slots: int,
-    server_id: str = "local",
     host: str = "127.0.0.1",
     port: int = 0,
     configuration: CellConfiguration | None = None,
@@ -57,7 +58,6 @@ async def run_home(
         home: The folder.
         make_backend: Makes what runs the workers.
         slots: Slots of this machine, if the cell is new.
-        server_id: This machine's name in the cell, if the cell is new.
         host: Where health and metrics listen.
         port: Their port; 0 takes a free one.
         configuration: Settings of a new cell.
@@ -87,7 +87,7 @@ async def run_home(
             commands = files.enter_context(SqliteTopic(home.topics, JOBS_COMMANDS.name))
             letters = files.enter_context(SqliteTopic(home.topics, DEADLETTER.name))
             if log.end_offset() < 0 and commands.end_offset() < 0:
-                for command in _opening(configuration or CellConfiguration(), server_id, slots):
+                for command in _opening(configuration or CellConfiguration(), slots):
                     commands.produce(command.model_dump_json().encode())
             cell = EmbeddedCell(
                 LocalLog(log).view,
@@ -109,10 +109,10 @@ async def run_home(
                 announcing.cancel()
 
 
-def _opening(configuration: CellConfiguration, server_id: str, slots: int) -> list[Command]:
+def _opening(configuration: CellConfiguration, slots: int) -> list[Command]:
     return [
         ConfigureCell(command_id="configure", configuration=configuration),
-        AddServer(command_id="add-server", server=Server(server_id=server_id, gpus=slots)),
+        AddServer(command_id="add-server", server=Server(server_id=SERVER_ID, gpus=slots)),
     ]
 
 

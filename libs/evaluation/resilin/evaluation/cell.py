@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -33,6 +33,7 @@ from resilin.workloads import (
     WorkloadError,
     built_in_curves,
     generate_trace,
+    read_gradient_noise,
     read_profiles,
     read_trace,
 )
@@ -60,7 +61,11 @@ def run_cell(cell: Cell, traces: Path | None) -> dict[str, Any]:
     """
     trace, curves = _workload(cell.source, cell.seed, cell.cluster.gpus_per_server, traces)
     commands = _commands(cell, trace, curves)
-    physics = Physics(stop_cost=cell.resize_cost.stop_cost, seed=cell.seed)
+    physics = Physics(
+        stop_cost=cell.resize_cost.stop_cost,
+        seed=cell.seed,
+        gradient_noise=_gradient_noise(cell.source, traces),
+    )
     history = History()
     began = time.process_time()
     Simulation(MemoryLog(), commands, physics, observe=history.fold).run()
@@ -108,6 +113,15 @@ def _curves(source: Source, gpus_per_server: int, traces: Path | None) -> CurveB
     if source.profiles is not None:
         return read_profiles(_path(traces, source.profiles))
     return built_in_curves(gpus_per_server=gpus_per_server)
+
+
+def _gradient_noise(
+    source: Source, traces: Path | None
+) -> Mapping[str, tuple[tuple[float, float], ...]]:
+    """Read what makes a larger batch worth less than its samples, where the source knows it."""
+    if source.pollux_models is None:
+        return {}
+    return read_gradient_noise(_path(traces, source.pollux_models))
 
 
 def _single_curve(single: Single, gpus_per_server: int) -> CurveBook:

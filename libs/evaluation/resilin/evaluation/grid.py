@@ -16,8 +16,10 @@ from resilin.planning.policies.registry import POLICIES
 
 __all__ = ["Cell", "cells", "check_policies", "check_traces", "digest", "missing_policies"]
 
-# The packages whose code decides what a run comes to, beside the services.
-_DECISIVE = ("cell", "contracts", "evaluation", "kernel", "planning", "simulation", "workloads")
+# The packages whose code decides what a run comes to, beside the services; and what of this
+# one does: how results are shown is no reason to run anything again.
+_DECISIVE = ("cell", "contracts", "kernel", "planning", "simulation", "workloads")
+_DECISIVE_HERE = ("cell.py", "measures.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,4 +147,6 @@ def _code_digest() -> str:
             for file in sorted(Path(folder).rglob("*.py")):
                 name = f"{package}/{file.relative_to(folder).as_posix()}"
                 found.update(name.encode() + b"\0" + file.read_bytes() + b"\0")
+    for module in _DECISIVE_HERE:
+        found.update(Path(__file__).with_name(module).read_bytes() + b"\0")
     return found.hexdigest()

@@ -191,7 +191,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
             1,
             of_jobs=True,
         ),
-        "met_share": Measure("Deadlines met", readable_share, _met_share, 1, of_jobs=True),
+        "met_share": Measure("Deadlines met (share)", readable_share, _met_share, 1, of_jobs=True),
         "late": Measure("Late", readable_count, _summarized("late"), -1),
         "broken_promises": Measure(
             "Broken promises", readable_count, _summarized("broken_promises"), -1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -60,7 +61,7 @@ def run_cells(
     *,
     traces: Path | None = None,
     jobs: int = 1,
-    done: Callable[[], None] | None = None,
+    done: Callable[[], None] = lambda: None,
     run: Callable[[Cell, Path | None], Mapping[str, Any]] = run_cell,
 ) -> Outcome:
     """Run the cells that have no result yet; a cell that fails does not end the others.
@@ -90,10 +91,9 @@ def run_cells(
             left[key] = cell
         else:
             found[key] = stored
-    reused = sum(digests[cell] in found for cell in cells)
-    alike = {key: sum(digests[cell] == key for cell in cells) for key in left}
-    for _ in range(reused if done is not None else 0):
-        assert done is not None, "checked above"  # noqa: S101 (for the type checker)
+    alike = Counter(digests.values())
+    reused = sum(alike[key] for key in found)
+    for _ in range(reused):
         done()
     for key, result in _results(left, traces, jobs, run):
         if isinstance(result, str):
@@ -101,8 +101,7 @@ def run_cells(
         else:
             _store(folder / f"{key}.json", left[key], result)
             found[key] = Run.from_json(result)
-        for _ in range(alike[key] if done is not None else 0):
-            assert done is not None, "checked above"  # noqa: S101 (for the type checker)
+        for _ in range(alike[key]):
             done()
     return Outcome(
         runs={cell: found[digests[cell]] for cell in cells if digests[cell] in found},
@@ -145,6 +144,7 @@ def _pooled(
         return
     # A fresh interpreter for each process: no state of the caller's slips in.
     spawn = multiprocessing.get_context("spawn")
+    others = multiprocessing.active_children()
     with ProcessPoolExecutor(min(jobs, len(cells)), mp_context=spawn) as pool:
         # The keys are copied: the caller may take out what it has got.
         futures = {
@@ -158,7 +158,8 @@ def _pooled(
             # Interrupted: what has not begun never will; what has is not waited for.
             pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():
-                process.terminate()
+                if process not in others:
+                    process.terminate()
             raise
 
 

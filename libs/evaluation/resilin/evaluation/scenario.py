@@ -85,7 +85,7 @@ class Source(UserModel):
         generated: A generated trace.
         single: One job.
         jobs: Only the first so many jobs, after ``every_nth``.
-        every_nth: Only every so-manieth job.
+        every_nth: Only every n-th job.
         original_profiles: Profiles of the models that the file names, below the folder of
             traces. Every job is then given a model and batch drawn from ``profiles`` instead,
             and keeps its requested workers, its duration on them and its deadline.
@@ -208,6 +208,8 @@ class Published(UserModel):
         job_class: The class of jobs; all jobs without.
         of: The runs that are compared; what is not named is every value that there is.
         over: The runs that they are divided by, as ``of`` but for what is named.
+        what: What is compared, where the policies alone do not say it.
+        mean_over_workloads: Compare the mean over all workloads that fit, not each.
         as_change: Write the quotient as a change in percent.
         value: The published number.
         least: The least of a published range.
@@ -219,6 +221,8 @@ class Published(UserModel):
     job_class: Identifier | None = None
     of: Pick
     over: Pick | None = None
+    what: Text | None = None
+    mean_over_workloads: bool = False
     as_change: bool = False
     value: float | None = None
     least: float | None = None
@@ -229,12 +233,13 @@ class Published(UserModel):
     def _one_number(self) -> Self:
         if self.measure not in MEASURES:
             raise ValueError(f"there is no measure {self.measure!r}")
-        if (self.value is None) == (self.least is None) or (self.least is None) != (
-            self.most is None
-        ):
-            raise ValueError("give a value, or least and most")
+        bounded = self.least is not None or self.most is not None
+        if bounded == (self.value is not None):
+            raise ValueError("give a value, or least or most or both")
         if self.as_change and self.over is None:
             raise ValueError("asChange needs over")
+        if self.over is not None and self.over.policy is None and self.what is None:
+            raise ValueError("what is compared? Give over.policy or what")
         return self
 
 
@@ -244,6 +249,12 @@ class Chart(UserModel):
     measure: str
     along: Along = "policy"
     series: Literal["policy", "resizeCost"] = "policy"
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.along == "hours" and self.measure != "cluster_efficiency":
+            raise ValueError("only cluster_efficiency is drawn along hours")
+        return self
 
 
 class Answers(UserModel):

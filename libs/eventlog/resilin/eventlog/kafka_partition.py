@@ -207,9 +207,7 @@ class PartitionWriter:
             await self.stop()
             raise
 
-    async def send(
-        self, value: bytes, key: bytes | None = None, headers: tuple[tuple[str, bytes], ...] = ()
-    ) -> int:
+    async def send(self, value: bytes, key: bytes | None = None) -> int:
         """Append one message; return its offset when all brokers in sync have it.
 
         Raises:
@@ -226,9 +224,7 @@ class PartitionWriter:
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 try:
-                    sent = await self._producer.send(
-                        topic, value, key, partition=partition, headers=headers
-                    )
+                    sent = await self._producer.send(topic, value, key, partition=partition)
                 except errors.MessageSizeTooLargeError:
                     raise MessageTooLargeError(
                         f"{topic}: a message of {len(value)} bytes; with its head it may have"

@@ -45,7 +45,7 @@ class SizeTable:
     __slots__ = ("floor_at", "largest", "rate_at", "sizes", "stop_at")
 
     def __init__(self, curve: ThroughputCurve, stop_seconds: Sequence[float]) -> None:
-        """Prepare ``curve``, which must be cut at its peak; one stop cost a count."""
+        """Prepare ``curve``, cut at its peak unless noted otherwise; one stop cost a count."""
         self.sizes = curve.workers
         self.largest = curve.workers[-1]
         self.rate_at = [0.0] * (self.largest + 1)
@@ -87,6 +87,22 @@ class JobView:
             any past moment otherwise.
         plan: The guaranteed plan that keeps its promise; empty for a job without one.
         requested_workers: The fixed size for policies without elasticity.
+        full_table: All sizes that it may have, those past the peak too; None where the
+            table has them all.
+        submitted_at_seconds: When it was submitted.
+        total_iterations: All its work.
+        attained_gpu_seconds: GPU time that it has had.
+        executed_seconds: Time that it has had GPUs.
+        since_seconds: Since when it has had, or lacked, GPUs without a break.
+        waited_seconds: How long it waited before its present run, or the one before.
+        run_gpu_seconds: GPU time since ``since_seconds``.
+        preemptions: How often it lost all its GPUs.
+        generation: How often its GPUs were chosen; 0 if never.
+        requested_batch: The global batch that it came with; its iterations are of this batch.
+        global_batch: The one in force.
+        gradient_noise_scale: In samples; None if it was never measured.
+        batch_tables: Iterations per second, each of the batch itself, by global batch; only
+            for a policy that adapts batches.
     """
 
     job_id: str
@@ -99,6 +115,25 @@ class JobView:
     resumes_at_seconds: float = -math.inf
     plan: Plan = ()
     requested_workers: int = 1
+    full_table: SizeTable | None = None
+    submitted_at_seconds: float = 0.0
+    total_iterations: float = 0.0
+    attained_gpu_seconds: float = 0.0
+    executed_seconds: float = 0.0
+    since_seconds: float = 0.0
+    waited_seconds: float = 0.0
+    run_gpu_seconds: float = 0.0
+    preemptions: int = 0
+    generation: int = 0
+    requested_batch: int = 1
+    global_batch: int = 1
+    gradient_noise_scale: float | None = None
+    batch_tables: tuple[tuple[int, SizeTable], ...] = ()
+
+    @property
+    def all_sizes(self) -> SizeTable:
+        """Every size that it may have, whether or not a smaller one is faster."""
+        return self.table if self.full_table is None else self.full_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +148,9 @@ class ClusterView:
         margin_seconds: A promise is planned to be kept this much before its deadline.
         smallest_refused_gpu_seconds: While more is asked than there is, jobs that need this
             much GPU time or more get no promise (:mod:`resilin.planning.overload`).
+        installed_gpus: GPUs of all its servers, whether they work now or not.
+        due_seconds: When the plan in force asked to be looked at again; None if it did not.
+        finished_gpu_seconds: GPU time of each of the jobs that were done last, oldest first.
     """
 
     now_seconds: float
@@ -121,3 +159,16 @@ class ClusterView:
     jobs: tuple[JobView, ...]
     margin_seconds: float = 0.0
     smallest_refused_gpu_seconds: float = math.inf
+    installed_gpus: int = 0
+    due_seconds: float | None = None
+    finished_gpu_seconds: tuple[float, ...] = ()
+
+    @property
+    def most_gpus(self) -> int:
+        """The most GPUs that there may be once all servers work."""
+        return max(self.gpus, self.installed_gpus)
+
+    @property
+    def due(self) -> bool:
+        """Whether no round is under way: its end has come, or none was asked for."""
+        return self.due_seconds is None or self.now_seconds >= self.due_seconds

@@ -308,8 +308,10 @@ _REASON_TEXTS = {
     RejectionReason.DEADLINE_UNREACHABLE: "not even an empty cluster could finish it in time",
     RejectionReason.CAPACITY_PROMISED: "the capacity it needs is promised to jobs before it",
     RejectionReason.CELL_OVERLOADED: "more was asked for than there is, and it is very large",
+    RejectionReason.LARGER_THAN_CELL: "it needs more GPUs at once than there are",
     RejectionReason.QUOTA_EXCEEDED: "its tenant's quota is used up",
     RejectionReason.CURVE_UNKNOWN: "no throughput curve is known for it",
+    RejectionReason.PROFILE_FAILED: "it did not run when it was tried out",
     RejectionReason.NO_SUCH_VIRTUAL_CLUSTER: "its virtual cluster does not exist",
 }
 

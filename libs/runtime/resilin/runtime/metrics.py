@@ -22,7 +22,8 @@ from resilin.contracts.record import LogEntry, Record
 from resilin.kernel.fencing import Fence
 from resilin.kernel.host import Folded
 from resilin.kernel.snapshot import dump, load
-from resilin.runtime.cell_figures import CellFigures, fold_counted, gauges
+from resilin.runtime.cell_figures import CellFigures, fold_counted
+from resilin.runtime.cell_gauges import gauges
 from resilin.runtime.clock import Clock
 from resilin.runtime.metrics_catalogue import LEADER, METRICS, PROCESS
 from resilin.runtime.metrics_numbers import Numbers, families

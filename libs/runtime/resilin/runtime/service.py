@@ -1,7 +1,7 @@
 """A live service instance: the thin shell around one :class:`~resilin.kernel.host.ServiceHost`.
 
     start:    newest snapshot, fold the log to its end, stand for election
-    standby:  fold along
+    standby:  fold along, and check each decision of the leader against one's own
     elected:  claim the service in the log; it leads once its claim counts
     leading:  take facts in, decide, let timers fire; one append at a time
     any error: the process ends, loudly; whoever supervises it starts it again
@@ -66,6 +66,10 @@ class Observer(Protocol):
 
     def snapshot(self, size_bytes: int, seconds: float) -> None:
         """A snapshot was saved."""
+        ...
+
+    def mismatch(self) -> None:
+        """The leader decided otherwise than this standby does from the same basis."""
         ...
 
 
@@ -326,7 +330,12 @@ class LiveService(Generic[State]):
         if entry.offset <= self.host.folded.offset:
             return  # its own, folded when it was acknowledged
         was, epoch = self.host.role, self.host.folded.fence.epoch(self.service)
+        expected = self._expected(entry)
         counted = self.host.fold(entry)
+        if counted and expected is not None and expected != entry.record.events:
+            logger().error("the leader decides otherwise", offset=entry.offset)
+            for observer in self._observers:
+                observer.mismatch()
         for observer in self._observers:
             observer.folded(entry, counted=counted)
         if counted and self._fed:
@@ -338,6 +347,19 @@ class LiveService(Generic[State]):
             logger().info("role", role=self.host.role.value, epoch=now_epoch, offset=entry.offset)
             for observer in self._observers:
                 observer.role(leading=leading, epoch=now_epoch)
+
+    def _expected(self, entry: LogEntry) -> tuple[Any, ...] | None:
+        """Decide for oneself what the leader decided, where the basis is what is folded."""
+        record = entry.record
+        if (
+            not self.ready.is_set()
+            or self.host.role is not Role.STANDBY
+            or record.nature != "decision"
+            or record.service != self.service
+            or record.basis != self.host.folded.offset
+        ):
+            return None
+        return tuple(self._decider.decide(self.host.folded.state))
 
     async def _feed(self) -> None:
         """Start or stop the inputs as the role has changed; snapshot now and then."""

@@ -90,7 +90,7 @@ async def telemetry_running(
     with tempfile.TemporaryDirectory(prefix="resilin-telemetry-") as directory:
         app = _app(connection, group, directory)
         _take_in(app, topic, deliver, refuse, fail)
-        async with _in_good_order(app):
+        async with faust_app_running(app):
             watch = asyncio.create_task(_watch(app, fail))
             try:
                 yield RunningTelemetry(failed)
@@ -98,22 +98,6 @@ async def telemetry_running(
                 watch.cancel()
                 if not failed.cancel() and not failed.cancelled():
                     failed.exception()  # told to whoever asked; nobody may have
-
-
-@asynccontextmanager
-async def _in_good_order(app: faust.App) -> AsyncIterator[None]:
-    """Run an app; one that has crashed ends in a cancellation that nobody asked for."""
-    running = faust_app_running(app)
-    await running.__aenter__()
-    try:
-        yield
-    finally:
-        try:
-            await running.__aexit__(None, None, None)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not app.crashed or (task is not None and task.cancelling()):
-                raise
 
 
 async def _must_exist(connection: KafkaConnection, topic: str) -> None:

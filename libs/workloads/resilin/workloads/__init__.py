@@ -8,6 +8,7 @@ plain CSV; :func:`read_profiles` reads throughput profiles into a :class:`CurveB
 from resilin.workloads.built_in import built_in_curves
 from resilin.workloads.curve_book import PACKED, SINGLE_SERVER, SPREAD, CurveBook
 from resilin.workloads.generator import PRESETS, GeneratorPreset, generate_preset, generate_trace
+from resilin.workloads.gradient_noise import read_gradient_noise
 from resilin.workloads.profiles import read_profiles
 from resilin.workloads.readers import TRACE_FORMATS, TraceFormat, read_trace
 from resilin.workloads.trace import SkippedJobs, Trace, TraceJob, WorkloadError
@@ -28,6 +29,7 @@ __all__ = [
     "built_in_curves",
     "generate_preset",
     "generate_trace",
+    "read_gradient_noise",
     "read_profiles",
     "read_trace",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import math
 import os
 import zlib
 from collections.abc import Iterable, Sequence
@@ -113,6 +114,15 @@ class Row:
         value = self.seconds(column)
         if value == 0:
             raise self.error(column, "is 0 but must be above 0; leave out a job that never ran")
+        return value
+
+    def number(self, column: str) -> float:
+        """Return a cell that is a finite number."""
+        value = _number(self.text(column))
+        if not math.isfinite(value):
+            raise self.error(
+                column, f"{_shown(self.text(column))} is not a number; write it in digits"
+            )
         return value
 
     def rate(self, column: str) -> float:

@@ -21,6 +21,8 @@ STEERS_WORKERS = (
     ev.JobCancelled,
     ev.JobCompleted,
     ev.JobFailed,
+    ev.JobRejected,
+    ev.ProfileRequested,
     ev.WorkerLost,
     ev.ServerAdded,
     ev.ServerRemoved,

@@ -50,6 +50,7 @@ class ElasticFlow:
     """
 
     name = "elasticflow"
+    adapts_batches = False
 
     def judge(self, view: ClusterView, candidate: JobView) -> Admission | Refusal:
         """Algorithm 1: admit if a plan exists that keeps this promise and all others.

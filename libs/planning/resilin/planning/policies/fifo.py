@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-from resilin.planning.policies.policy import Admission, AllocationPlan, Refusal
-from resilin.planning.view import ClusterView, JobView
+from resilin.planning.policies.fixed_size import FixedSize, kept, requested_size
+from resilin.planning.policies.policy import AllocationPlan
+from resilin.planning.view import ClusterView
 
 __all__ = ["FirstInFirstOut"]
 
 
-class FirstInFirstOut:
-    """Runs jobs in order of submission; the first that does not fit holds up all behind it."""
+class FirstInFirstOut(FixedSize):
+    """Runs jobs in order of submission; the first that does not fit holds up all behind it.
+
+    One that not even all servers could hold holds up nobody: it is refused, and passed over
+    where servers were removed after it had come in.
+    """
 
     name = "fifo"
-
-    def judge(self, view: ClusterView, candidate: JobView) -> Admission | Refusal:  # noqa: ARG002 (the interface)
-        """Let every job in, without a promise."""
-        return Admission(promised=False)
-
-    def earliest_deadline(self, view: ClusterView, candidate: JobView) -> float | None:  # noqa: ARG002 (the interface)
-        """Return nothing: without promises there is none to offer."""
-        return None
 
     def plan(self, view: ClusterView) -> AllocationPlan:
         """Keep what runs, then start waiting jobs in order until one does not fit.
 
         Where GPUs were lost, what still fits of what runs is kept, in order as well.
         """
-        left = view.gpus
-        workers: dict[str, int] = {}
+        workers = kept(view)
+        left = view.gpus - sum(workers.values())
         for job in view.jobs:
-            workers[job.job_id] = job.workers if job.workers <= left else 0
-            left -= workers[job.job_id]
-        for job in view.jobs:
-            if workers[job.job_id]:
+            size = requested_size(job)
+            if workers[job.job_id] or size > view.most_gpus:
                 continue
-            size = job.table.floor(job.requested_workers) or job.table.sizes[0]
             if size > left:
                 break
             workers[job.job_id] = size
