@@ -73,7 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # What trains: the leader and the workers of one job. It knows no service and no log.
     "elastic": set(),
     # Starts and watches what trains on one node, as the executor says.
-    "agent": set(),
+    "agent": {"contracts", "cell", "elastic", "executor"},
     # A runner: all services in one process.
     "embedded": {
         "contracts",

@@ -30,7 +30,8 @@ def wait_until(condition: object) -> None:
 
 def killed_agent(home: Path) -> list[int]:
     """Start an agent with a job of forking workers, kill it; return all that it had started."""
-    agent = subprocess.Popen([sys.executable, str(FAKES / "agent.py"), str(home)])
+    command = [sys.executable, str(FAKES / "agent.py"), str(home)]
+    agent = subprocess.Popen(command)  # noqa: S603 (our own fake)
     try:
         wait_until((home / "trains").exists)
         folder = JobDirectory.of_job(home, "a").path

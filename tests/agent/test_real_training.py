@@ -17,9 +17,10 @@ from resilin.agent.backend import ELASTIC, LocalBackend, ProfileSettings
 from resilin.agent.job_directory import JobDirectory
 from resilin.audit.verify import verify
 from resilin.contracts import events as ev
-from resilin.contracts.commands import Command
+from resilin.contracts.commands import Command, ConfigureCell
 from resilin.contracts.job_specification import WorkerSpecification
 from resilin.contracts.topics import DEADLETTER, JOBS_COMMANDS
+from resilin.contracts.values import CellConfiguration, StopCost
 from resilin.embedded.cell import EmbeddedCell
 from resilin.embedded.log import LocalLog
 from resilin.embedded.topics import LocalTopicReader, LocalTopicWriter
@@ -92,7 +93,10 @@ def test_code_that_raises_fails_with_its_traceback(tmp_path: Path) -> None:
 
 
 def test_a_whole_cell_tries_a_new_job_out_promises_trains_and_completes_it(tmp_path: Path) -> None:
+    # Workers take seconds to start, and here the machine may be busy with other tests.
+    patient = CellConfiguration(stop_cost=StopCost.modelled(), promise_margin_seconds=120.0)
     commands: list[Command] = [
+        ConfigureCell(command_id="configure", configuration=patient),
         add_server("s1", 2),
         submit(
             "a",

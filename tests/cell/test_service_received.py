@@ -45,7 +45,11 @@ def test_time_with_gpus_counts_whether_it_trains_or_not() -> None:
     log.at(60.0).given(planned())
     view = view_of(log)
     assert (view.attained_gpu_seconds, view.executed_seconds) == (40.0, 20.0)
-    assert (view.submitted_at_seconds, view.since_seconds, view.waited_seconds) == (10.0, 40.0, 30.0)
+    assert (view.submitted_at_seconds, view.since_seconds, view.waited_seconds) == (
+        10.0,
+        40.0,
+        30.0,
+    )
     assert (view.run_gpu_seconds, view.preemptions, view.generation) == (40.0, 0, 1)
     assert view.total_iterations == 100.0
 

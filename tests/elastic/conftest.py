@@ -21,8 +21,8 @@ class Steps:
     def __init__(self, folder: Path) -> None:
         lines: list[dict[str, Any]] = []
         for path in sorted(folder.glob("*.jsonl")):
-            for line in path.read_text().splitlines():
-                lines.append(json.loads(line) | {"worker": path.stem})
+            written = path.read_text().splitlines()
+            lines += [json.loads(line) | {"worker": path.stem} for line in written]
         self.lines = lines
 
     def losses(self) -> dict[int, float]:
@@ -68,4 +68,4 @@ def program(tmp_path: Path) -> Iterator[Any]:
         }
         return JobProgram(**(given | fields))
 
-    yield make
+    return make

@@ -213,7 +213,7 @@ def test_when_all_are_killed_the_job_resumes_from_the_last_whole_checkpoint(
             assert "torn" in run.log("w2")
 
     play(story())
-    net, losses = reference(max(Steps(tmp_path / "steps").losses()))
+    _net, losses = reference(max(Steps(tmp_path / "steps").losses()))
     for line in Steps(tmp_path / "steps").lines:
         assert line["loss"] == pytest.approx(losses[line["step"] - 1], rel=1e-10)
 

@@ -295,7 +295,8 @@ class World:
         worker.end()
 
     def _checkpoint(self, worker: SimWorker) -> None:
-        assert worker.state is not None and self.leader is not None
+        assert worker.state is not None
+        assert self.leader is not None
         position = worker.state.position
         ranges = self.leader.books.used(position)
         used = sorted(index for start, stop in ranges for index in range(start, stop))
@@ -321,9 +322,9 @@ class World:
         """Let some group do its next thing; ``dying`` dies in the middle of it."""
         groups: dict[int, msg.Plan] = {}
         for worker in self.alive():
-            if worker.newest is not None and worker.newest.kind == "restart":
-                if worker.newest.number > worker.number:
-                    groups[worker.newest.number] = worker.newest
+            newest = worker.newest
+            if newest is not None and newest.kind == "restart" and newest.number > worker.number:
+                groups[newest.number] = newest
             if not worker.stands:
                 assert worker.plan is not None
                 groups[worker.plan.number] = worker.plan
@@ -396,7 +397,7 @@ class World:
                     )
                 )
         for member in members:
-            member.dry = False if not member.alive or self.leader is not None else True
+            member.dry = member.alive and self.leader is None
         agreed = set(ready)
         if len(agreed) == 1 and (number := agreed.pop()) and finishers:
             self._commit(plan, number, finishers, broken=dying is not None)

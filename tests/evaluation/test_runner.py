@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.support.cells import dies_for_edf, fails_for_edf, must_not_run
 
 from resilin.evaluation.grid import cells, digest
 from resilin.evaluation.runner import CELLS_FOLDER, run_cells
 from resilin.evaluation.scenario import load
+
+ROOT = Path(__file__).parents[2]
+
+# Says which process runs its one cell, which never ends.
+HELD = """
+import sys
+from pathlib import Path
+from resilin.evaluation.grid import cells
+from resilin.evaluation.runner import run_cells
+from resilin.evaluation.scenario import load, shipped
+from tests.support.cells import never_ends
+
+if __name__ == "__main__":
+    sys.path.insert(0, "")
+    run_cells([next(cells(load(shipped()["smoke"])))], Path(sys.argv[1]), run=never_ends)
+"""
 
 pytestmark = pytest.mark.usefixtures("importable")
 
@@ -92,3 +111,20 @@ def test_a_digest_hangs_on_all_that_a_result_does(write, tmp_path: Path) -> None
         of(spec__workloads__0__source={**source, "jobs": 5}),
     }
     assert len(others | {plain}) == 6
+
+
+def test_no_process_outlives_a_caller_that_was_killed(tmp_path: Path) -> None:
+    """Killed, it cannot end its processes; they would hold memory and wait for ever."""
+    command = [sys.executable, "-c", HELD, str(tmp_path)]
+    caller = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert caller.stdout is not None
+    child = int(caller.stdout.readline())
+    assert psutil.pid_exists(child)
+    caller.kill()
+    caller.wait()
+    caller.stdout.close()
+    try:
+        psutil.Process(child).wait(timeout=60)
+    except psutil.NoSuchProcess:
+        pass
+    assert not psutil.pid_exists(child)

@@ -49,7 +49,6 @@ class Jobs:
         }
         return JobView(**{**fields, **more})  # type: ignore[arg-type]  # fields by name
 
-
     @classmethod
     def whole_job(
         cls,

@@ -14,7 +14,6 @@ import pytest
 from tests.support.runs import run, scenario
 
 from resilin.audit.verify import verify
-from resilin.cell.invariants import InvariantChecker
 from resilin.contracts import events as ev
 from resilin.contracts.commands import ConfigureCell, SubmitJob
 from resilin.contracts.record import LogEntry
@@ -23,7 +22,8 @@ from resilin.planning.policies.registry import POLICIES
 from resilin.simulation.cluster import Physics
 from resilin.simulation.simulation import TimedCommand, deciders
 
-JOBS, SEED = 24, 3
+JOBS, SEED = 24, 1
+# Made up: every model's gradient is 60 times as noisy in the end.
 NOISE = {
     model: tuple((part / 8, 30.0 * 4.0 ** (part / 2)) for part in range(8))
     for model in ("bert", "resnet50", "vgg16", "inception3", "deepspeech2", "gpt2")
@@ -39,7 +39,23 @@ class Figures:
     mean_completion_seconds: float
 
 
-PINNED: dict[str, Figures] = {}
+PINNED = {
+    "chronus": Figures(9, 0, 17338.961),
+    "edf": Figures(12, 0, 26484.783),
+    "edf+admission": Figures(12, 8, 20885.308),
+    "edf+elastic": Figures(19, 0, 15337.529),
+    "edf-uncapped": Figures(12, 0, 33863.017),
+    "elastic-tiresias": Figures(10, 0, 12803.151),
+    "elasticflow": Figures(19, 1, 12827.394),
+    "fifo": Figures(8, 0, 17309.341),
+    "gandiva": Figures(7, 0, 21031.311),
+    "optimus": Figures(8, 0, 13444.028),
+    "pollux": Figures(15, 0, 10379.282),
+    "sjf": Figures(8, 0, 17470.192),
+    "themis": Figures(6, 0, 17054.128),
+    "tiresias": Figures(8, 0, 17334.6),
+    "tiresias-gittins": Figures(6, 0, 17898.489),
+}
 
 
 def commands_of(policy: str) -> list[TimedCommand]:
@@ -92,12 +108,6 @@ def test_every_job_has_an_outcome(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_no_invariant_is_broken(policy: str) -> None:
-    checker = InvariantChecker()
-    assert [found for entry in log_of(policy) for found in checker.fold(entry)] == []
-
-
-@pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_every_decision_can_be_recomputed(policy: str) -> None:
+def test_every_decision_can_be_recomputed_and_no_invariant_is_broken(policy: str) -> None:
     findings = verify(log_of(policy), deciders())
     assert findings.sound, findings

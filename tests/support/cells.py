@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,3 +26,9 @@ def dies_for_edf(cell: Cell, traces: Path | None) -> Mapping[str, Any]:
 
 def must_not_run(cell: Cell, traces: Path | None) -> Mapping[str, Any]:
     raise AssertionError(f"{cell.label} was run again")
+
+
+def never_ends(cell: Cell, traces: Path | None) -> Mapping[str, Any]:
+    print(os.getpid(), flush=True)
+    threading.Event().wait()
+    raise AssertionError("nobody sets it")

@@ -100,7 +100,7 @@ def _most_met(shapes: tuple[tuple[int, int, int], ...]) -> int:
     """Try every choice of who runs in each lease."""
     if all(work <= 0 or due <= 0 for work, due, _ in shapes):
         return sum(work <= 0 for work, _, _ in shapes)
-    runnable = [n for n, (work, due, _) in enumerate(shapes) if 0 < work and due > 0]
+    runnable = [n for n, (work, due, _) in enumerate(shapes) if work > 0 and due > 0]
     best = 0
     for runs in itertools.product((False, True), repeat=len(runnable)):
         running = {n for n, flag in zip(runnable, runs, strict=True) if flag}

@@ -33,9 +33,7 @@ def test_edf_is_played_through(make) -> None:
 def test_stops_are_played_through_as_well(make) -> None:
     job = make.whole_job("job-0", LINEAR, 20.0, 30.0, stop=3.0)
     assert finish_times(ClusterView(5.0, 2, 2, ()), (job,)) == {"job-0": 18.0}
-    job = make.whole_job(
-        "job-0", LINEAR, 20.0, 30.0, stop=3.0, workers=2, resumes_at_seconds=6.0
-    )
+    job = make.whole_job("job-0", LINEAR, 20.0, 30.0, stop=3.0, workers=2, resumes_at_seconds=6.0)
     assert finish_times(ClusterView(5.0, 2, 2, ()), (job,)) == {"job-0": 16.0}
     assert finish_times(ClusterView(5.0, 0, 0, ()), (job,)) == {"job-0": math.inf}
 

@@ -29,7 +29,10 @@ def test_everyone_gets_all_it_can_use_while_that_fits(make) -> None:
 
 
 def test_gpus_go_where_they_speed_up(make) -> None:
-    flat, linear = make.job("job-0", make.table(FLAT), 9.0), make.job("job-1", make.table(LINEAR), 9.0)
+    flat, linear = (
+        make.job("job-0", make.table(FLAT), 9.0),
+        make.job("job-1", make.table(LINEAR), 9.0),
+    )
     assert planned(5, flat, linear) == {"job-0": 1, "job-1": 4}
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from resilin.cell import gpu_sets
 from resilin.cell.state import CellState, Phase, Profile, ServerState, curve_key, evolve_cell
-from resilin.cell.view import cluster_view
+from resilin.cell.view import cluster_view, stop_seconds
 from resilin.contracts import events as ev
 from resilin.contracts.record import LogEntry
 from resilin.kernel.fencing import Fence
@@ -274,6 +274,7 @@ class InvariantChecker:
         if any(job.leaving for job in self._cell.jobs.values()):
             return
         margin = self._cell.configuration.promise_margin_seconds
+        self._excuse_late_starts(margin)
         for cluster in self._cell.configuration.virtual_clusters:
             for job in cluster_view(self._cell, cluster.name).jobs:
                 if job.binding is not Binding.GUARANTEED or job.job_id in self._excused:
@@ -285,6 +286,19 @@ class InvariantChecker:
                     self._report(
                         4, f"the plan of job {job.job_id} ends at {finish}, after its deadline"
                     )
+
+
+    def _excuse_late_starts(self, margin: float) -> None:
+        """Excuse everybody if a job stands still for longer than the cell's settings say.
+
+        Like a throughput below its curve: promises were made for a faster one.
+        """
+        cell = self._cell
+        for job in cell.jobs.values():
+            if job.live and job.placed and not job.trains:
+                stop = stop_seconds(cell.configuration.stop_cost, job.placed_workers)
+                if cell.now_seconds > job.placed_at_seconds + stop + margin:
+                    self._excuse_all(f"job {job.job_id} took longer to start than was believed")
 
 
 def _slipped(plan: Plan, seconds: float) -> Plan:

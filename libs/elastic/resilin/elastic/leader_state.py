@@ -573,7 +573,7 @@ class LeaderState:
     def _report_switch(self) -> None:
         """Tell the agent once every member trains and they are the ones it wanted."""
         switch, wanted = self._switch, self.desired
-        if switch is None or switch.waiting & self.workers.keys():
+        if switch is None or not switch.waiting <= self._gone.keys():
             return
         self._switch = None
         plan = switch.plan
@@ -650,6 +650,8 @@ class LeaderState:
             )
             return
         if isinstance(self.desired, Stop):
+            self._forget_current()
+            self._open.clear()  # everybody has stopped: nothing can be committed any more
             self._dismiss(list(self.workers))
         else:
             # The stop was replaced by a resize after it had been committed: begin again from

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from resilin.contracts.commands import AddServer, Command, ConfigureCell
 from resilin.contracts.topics import DEADLETTER, JOBS_COMMANDS
-from resilin.contracts.values import CellConfiguration, Server
+from resilin.contracts.values import CellConfiguration, Server, StopCost
 from resilin.embedded.cell import EmbeddedCell
 from resilin.embedded.folder import Home
 from resilin.embedded.log import LocalLog
@@ -29,7 +29,7 @@ from resilin.embedded.topics import LocalTopicReader, LocalTopicWriter
 from resilin.eventlog.sqlite import SqliteLog
 from resilin.eventlog.sqlite_topic import SqliteTopic
 from resilin.executor.backend import WorkerBackend
-from resilin.runtime.clock import Clock, WallClock
+from resilin.runtime.clock import Clock
 from resilin.runtime.http import http_running
 from resilin.runtime.metrics import ServiceMetrics
 from resilin.runtime.service import Observer
@@ -39,6 +39,8 @@ __all__ = ["CELL", "SERVER_ID", "run_home"]
 CELL = "main"
 SERVER_ID = "local"
 """This machine, in a cell of its own."""
+PROMISE_MARGIN_SECONDS = 5.0
+"""Spared of every promise: starting a worker takes seconds, and not always the same."""
 
 
 async def run_home(
@@ -48,9 +50,7 @@ async def run_home(
     slots: int,
     host: str = "127.0.0.1",
     port: int = 0,
-    configuration: CellConfiguration | None = None,
-    clock: Clock | None = None,
-    on_ready: Callable[[int], None] = lambda _: None,
+    clock: Clock,
 ) -> None:
     """Run the cell of a home until SIGTERM or SIGINT.
 
@@ -60,14 +60,11 @@ async def run_home(
         slots: Slots of this machine, if the cell is new.
         host: Where health and metrics listen.
         port: Their port; 0 takes a free one.
-        configuration: Settings of a new cell.
-        clock: The cell's time; the wall's by default.
-        on_ready: Told the port once every service has folded the log.
+        clock: The cell's time.
 
     Raises:
         HomeBusyError: If another process runs a cell there.
     """
-    clock = clock or WallClock()
     with ExitStack() as files:
         observers: dict[str, ServiceMetrics] = {}
 
@@ -87,7 +84,7 @@ async def run_home(
             commands = files.enter_context(SqliteTopic(home.topics, JOBS_COMMANDS.name))
             letters = files.enter_context(SqliteTopic(home.topics, DEADLETTER.name))
             if log.end_offset() < 0 and commands.end_offset() < 0:
-                for command in _opening(configuration or CellConfiguration(), slots):
+                for command in _opening(slots):
                     commands.produce(command.model_dump_json().encode())
             cell = EmbeddedCell(
                 LocalLog(log).view,
@@ -102,24 +99,17 @@ async def run_home(
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, cell.stop)
-            announcing = asyncio.ensure_future(_announce(cell, bound, on_ready))
-            try:
-                await cell.run()
-            finally:
-                announcing.cancel()
+            await cell.run()
 
 
-def _opening(configuration: CellConfiguration, slots: int) -> list[Command]:
+def _opening(slots: int) -> list[Command]:
+    configuration = CellConfiguration(
+        stop_cost=StopCost.modelled(), promise_margin_seconds=PROMISE_MARGIN_SECONDS
+    )
     return [
         ConfigureCell(command_id="configure", configuration=configuration),
         AddServer(command_id="add-server", server=Server(server_id=SERVER_ID, gpus=slots)),
     ]
-
-
-async def _announce(cell: EmbeddedCell, port: int, on_ready: Callable[[int], None]) -> None:
-    for service in cell.services:
-        await service.ready.wait()
-    on_ready(port)
 
 
 @asynccontextmanager

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -145,7 +147,7 @@ def _pooled(
     # A fresh interpreter for each process: no state of the caller's slips in.
     spawn = multiprocessing.get_context("spawn")
     others = multiprocessing.active_children()
-    with ProcessPoolExecutor(min(jobs, len(cells)), mp_context=spawn) as pool:
+    with ProcessPoolExecutor(min(jobs, len(cells)), spawn, _end_with_the_caller) as pool:
         # The keys are copied: the caller may take out what it has got.
         futures = {
             pool.submit(_guarded, run, cell, traces): key for key, cell in list(cells.items())
@@ -177,6 +179,18 @@ def _as_completed(futures: Mapping[Future[Result], str]) -> Iterator[tuple[str, 
                 yield futures[future], result
         if broken is not None:
             raise broken
+
+
+def _end_with_the_caller() -> None:
+    """Have a process end when the one that started it was killed and could not end it."""
+    caller = multiprocessing.parent_process()
+    assert caller is not None, "only started by a pool"  # noqa: S101 (invariant)
+
+    def watch() -> None:
+        caller.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _guarded(

@@ -68,15 +68,18 @@ class EarliestDeadlineFirstWithAdmission(WithoutPromises):
         last = replace(candidate, deadline_seconds=math.inf)
         accepted = finish_times(view, (*view.jobs, last))[last.job_id]
         accepted = max(accepted, refused) + view.margin_seconds + PRECISION_SECONDS
-        if math.isinf(accepted) or not self.judge(view, replace(candidate, deadline_seconds=accepted)).admitted:
+        if math.isinf(accepted) or not self._accepts(view, candidate, accepted):
             return None
         while accepted - refused > PRECISION_SECONDS:
             middle = (accepted + refused) / 2
-            if self.judge(view, replace(candidate, deadline_seconds=middle)).admitted:
+            if self._accepts(view, candidate, middle):
                 accepted = middle
             else:
                 refused = middle
         return accepted
+
+    def _accepts(self, view: ClusterView, candidate: JobView, deadline: float) -> bool:
+        return self.judge(view, replace(candidate, deadline_seconds=deadline)).admitted
 
     def plan(self, view: ClusterView) -> AllocationPlan:
         """Serve the jobs in order of deadline, each with all the sizes it has."""
