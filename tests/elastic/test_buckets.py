@@ -81,8 +81,10 @@ def test_summed_gradients_are_those_of_one_device(sizes: tuple[int, ...], bucket
     (total / 11).backward()
     reference = [each.grad for each in expected.parameters()]
 
+    nets = [Net() for _ in sizes]  # threads would disturb each other's random numbers
+
     def story(rank: int, group: Group) -> tuple[list[Tensor], list[list[float]]]:
-        net = Net()
+        net = nets[rank]
         buckets = GradientBuckets(net.parameters(), bucket_bytes)
         buckets.use(group)
         start = sum(sizes[:rank])

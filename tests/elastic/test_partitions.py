@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +22,7 @@ def test_coalesced_ranges_hold_the_same_samples_in_order(pieces: list[tuple[int,
     ranges = [(start, start + length) for start, length in pieces]
     merged = coalesced(ranges)
     assert indexes(merged) == sorted(set(indexes(ranges)))
-    assert all(left[1] < right[0] for left, right in zip(merged, merged[1:], strict=False))
+    assert all(left[1] < right[0] for left, right in itertools.pairwise(merged))
 
 
 @given(

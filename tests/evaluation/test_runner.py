@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,6 @@ from resilin.evaluation.scenario import load, shipped
 from tests.support.cells import never_ends
 
 if __name__ == "__main__":
-    sys.path.insert(0, "")
     run_cells([next(cells(load(shipped()["smoke"])))], Path(sys.argv[1]), run=never_ends)
 """
 
@@ -116,15 +116,13 @@ def test_a_digest_hangs_on_all_that_a_result_does(write, tmp_path: Path) -> None
 def test_no_process_outlives_a_caller_that_was_killed(tmp_path: Path) -> None:
     """Killed, it cannot end its processes; they would hold memory and wait for ever."""
     command = [sys.executable, "-c", HELD, str(tmp_path)]
-    caller = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    caller = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)  # noqa: S603 (our own command)
     assert caller.stdout is not None
     child = int(caller.stdout.readline())
     assert psutil.pid_exists(child)
     caller.kill()
     caller.wait()
     caller.stdout.close()
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(child).wait(timeout=60)
-    except psutil.NoSuchProcess:
-        pass
     assert not psutil.pid_exists(child)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +30,7 @@ def must_not_run(cell: Cell, traces: Path | None) -> Mapping[str, Any]:
 
 
 def never_ends(cell: Cell, traces: Path | None) -> Mapping[str, Any]:
-    print(os.getpid(), flush=True)
+    sys.stdout.write(f"{os.getpid()}\n")
+    sys.stdout.flush()
     threading.Event().wait()
     raise AssertionError("nobody sets it")
