@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import admission, planning, replay, scheduler, yardstick
+from benchmarks import admission, live, planning, replay, scheduler, yardstick
 from benchmarks.harness import BenchmarkError, Options
 
 BENCHMARKS = {
@@ -19,6 +19,7 @@ BENCHMARKS = {
     "planning": planning.tables,
     "yardstick": yardstick.tables,
     "replay": replay.tables,
+    "live": live.tables,
 }
 
 

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resilin.runtime.create_topics import create_topics
 from tests.support.processes import LiveServices, services_running
 
-from benchmarks.harness import BenchmarkError, Options, Table, percentile
+from benchmarks.harness import BenchmarkError, Options, Table, fresh, percentile
 from resilin.contracts import events as ev
 from resilin.contracts.commands import Command, SubmitJob
 from resilin.contracts.job_specification import (
@@ -33,7 +32,6 @@ from resilin.contracts.job_specification import (
     TrainingSpecification,
     Workload,
 )
-from resilin.contracts.record import Record
 from resilin.contracts.topics import DEADLETTER, JOBS_COMMANDS
 from resilin.contracts.values import StopCost
 from resilin.eventlog.kafka import (
@@ -43,7 +41,9 @@ from resilin.eventlog.kafka import (
     KafkaLogReader,
     KafkaLogWriter,
 )
+from resilin.eventlog.sqlite import SqliteLog
 from resilin.planning.curves import ThroughputCurve
+from resilin.runtime.create_topics import create_topics
 from resilin.runtime.local_broker import LocalBroker
 from resilin.simulation.scenario import Cluster, configuration, opening_commands
 
@@ -270,47 +270,34 @@ def _takeover(services: LiveServices) -> Table:
 
 def _cold_start(folder: Path, records: int) -> Table:
     """A cell's log of so many records: how long until an allocator has folded it."""
-    with LocalBroker(folder) as broker:
+    built = fresh(
+        "replay", {"step": "build", "log": str(folder / "log.resilin"), "records": records}
+    )
+    with LocalBroker(folder / "kafka") as broker:
         connection = KafkaConnection(broker.bootstrap)
         asyncio.run(create_topics(connection, cells=1))
-        asyncio.run(_fill(connection, records))
+        asyncio.run(_copy(folder / "log.resilin", connection))
         table = Table(
-            "Cold start of a service process, interpreter and imports included",
-            ["service", "records", "from", "ready after, s"],
+            "Cold start: from the start of a service process to its claim, imports included",
+            ["service", "records", "from", "leads after, s"],
         )
-        for origin in ("the first record", "its snapshot"):
+        for origin in ("the first record", "the snapshot of the run before"):
             started = time.perf_counter()
             with services_running(
                 broker.bootstrap, folder, cell=CELL, partition=0, only=("allocator",)
             ) as services:
-                services.wait_for_leaders(seconds=WAIT_SECONDS * 2)
+                services.wait_for_leaders(seconds=WAIT_SECONDS * 4)
                 seconds = time.perf_counter() - started
-            table.rows.append(["allocator", records, origin, seconds])
+            table.rows.append(["allocator", built["records"], origin, seconds])
         return table
 
 
-async def _fill(connection: KafkaConnection, records: int) -> None:
-    """Write a log of progress reports, as many as asked for."""
+async def _copy(path: Path, connection: KafkaConnection) -> None:
+    """Put a log's records on Kafka, in their order."""
     writer = KafkaLogWriter(connection, CELL)
     await writer.start()
-    await writer.append(_record(0, "claim", ev.LeadershipClaimed(instance="filler")))
-    for first in range(1, records, 500):
-        await asyncio.gather(
-            *(
-                writer.append(
-                    _record(
-                        number,
-                        "facts",
-                        ev.ProgressReported(
-                            job_id=f"job-{number % 100}", generation=1, iterations_done=number
-                        ),
-                    )
-                )
-                for number in range(first, min(first + 500, records))
-            )
-        )
+    with SqliteLog(path, read_only=True) as log:
+        entries = log.read()
+        while chunk := list(itertools.islice(entries, 500)):
+            await asyncio.gather(*(writer.append(entry.record) for entry in chunk))
     await writer.stop()
-
-
-def _record(number: int, nature: Any, event: ev.Event) -> Record:  # noqa: ANN401 (a literal)
-    return Record("executor", CELL, 1, number, nature, 1_000.0 + number, (event,))

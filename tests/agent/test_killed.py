@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,13 @@ from resilin.agent.marked import MARK, end_marked, marked_processes
 from resilin.agent.registry import Registry
 from resilin.contracts import events as ev
 
+SLEEP, SHELL = shutil.which("sleep") or "", shutil.which("sh") or ""
+
 pytestmark = pytest.mark.xdist_group("agent")
+
+
+def begun(*command: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, env=env, start_new_session=True)  # noqa: S603 (a test's own)
 
 
 def wait_until(condition: object) -> None:
@@ -30,8 +37,7 @@ def wait_until(condition: object) -> None:
 
 def killed_agent(home: Path) -> list[int]:
     """Start an agent with a job of forking workers, kill it; return all that it had started."""
-    command = [sys.executable, str(FAKES / "agent.py"), str(home)]
-    agent = subprocess.Popen(command)  # noqa: S603 (our own fake)
+    agent = begun(sys.executable, str(FAKES / "agent.py"), str(home), env={**os.environ})
     try:
         wait_until((home / "trains").exists)
         folder = JobDirectory.of_job(home, "a").path
@@ -73,10 +79,8 @@ def test_its_successor_can_begin_at_once(tmp_path: Path) -> None:
 
 def test_a_mark_is_found_in_children_and_nowhere_else() -> None:
     environment = {**os.environ, MARK: "test-of-marks:1;"}
-    parent = subprocess.Popen(
-        ["sh", "-c", "setsid sleep 600 & sleep 600"], env=environment, start_new_session=True
-    )
-    other = subprocess.Popen(["sleep", "600"], env={**os.environ, MARK: "test-of-marks:11;"})
+    parent = begun(SHELL, "-c", "setsid sleep 600 & sleep 600", env=environment)
+    other = begun(SLEEP, "600", env={**os.environ, MARK: "test-of-marks:11;"})
     try:
         wait_until(lambda: len(marked_processes("test-of-marks:1;")) == 3)
         assert other.pid not in marked_processes("test-of-marks:1;")
@@ -91,9 +95,7 @@ def test_a_mark_is_found_in_children_and_nowhere_else() -> None:
 
 
 def test_a_process_that_hides_its_mark_is_found_by_its_session() -> None:
-    hidden = subprocess.Popen(
-        ["sleep", "600"], env={"PATH": os.environ["PATH"]}, start_new_session=True
-    )
+    hidden = begun(SLEEP, "600", env={"PATH": os.environ["PATH"]})
     assert marked_processes("no such mark") == []
     assert marked_processes("no such mark", frozenset((hidden.pid,))) == [hidden.pid]
     end_marked("no such mark", frozenset((hidden.pid,)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import pytest
-from tests.support.runs import run, scenario
+from tests.support.runs import physics_of, run, scenario
 
 from resilin.audit.verify import verify
 from resilin.contracts import events as ev
@@ -110,4 +110,13 @@ def test_every_job_has_an_outcome(policy: str) -> None:
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_every_decision_can_be_recomputed_and_no_invariant_is_broken(policy: str) -> None:
     findings = verify(log_of(policy), deciders())
+    assert findings.sound, findings
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("kind", ["failures", "noise"])
+def test_lost_nodes_and_wrong_curves_leave_every_log_sound(policy: str, kind: str) -> None:
+    physics = physics_of(kind, 2)
+    log = run(scenario(2, jobs=10, policy=policy, stop_cost=physics.stop_cost), physics)
+    findings = verify(log, deciders())
     assert findings.sound, findings

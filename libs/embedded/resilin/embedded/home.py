@@ -40,7 +40,7 @@ CELL = "main"
 SERVER_ID = "local"
 """This machine, in a cell of its own."""
 PROMISE_MARGIN_SECONDS = 5.0
-"""Spared of every promise: starting a worker takes seconds, and not always the same."""
+"""Spared of every promise, on the wall: to start a worker takes seconds, never quite the same."""
 
 
 async def run_home(
@@ -84,7 +84,7 @@ async def run_home(
             commands = files.enter_context(SqliteTopic(home.topics, JOBS_COMMANDS.name))
             letters = files.enter_context(SqliteTopic(home.topics, DEADLETTER.name))
             if log.end_offset() < 0 and commands.end_offset() < 0:
-                for command in _opening(slots):
+                for command in _opening(slots, PROMISE_MARGIN_SECONDS / clock.wall_seconds(1.0)):
                     commands.produce(command.model_dump_json().encode())
             cell = EmbeddedCell(
                 LocalLog(log).view,
@@ -102,9 +102,9 @@ async def run_home(
             await cell.run()
 
 
-def _opening(slots: int) -> list[Command]:
+def _opening(slots: int, margin_seconds: float) -> list[Command]:
     configuration = CellConfiguration(
-        stop_cost=StopCost.modelled(), promise_margin_seconds=PROMISE_MARGIN_SECONDS
+        stop_cost=StopCost.modelled(), promise_margin_seconds=margin_seconds
     )
     return [
         ConfigureCell(command_id="configure", configuration=configuration),

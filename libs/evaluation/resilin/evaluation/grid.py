@@ -16,10 +16,10 @@ from resilin.planning.policies.registry import POLICIES
 
 __all__ = ["Cell", "cells", "check_policies", "check_traces", "digest", "missing_policies"]
 
-# The packages whose code decides what a run comes to, beside the services; and what of this
-# one does: how results are shown is no reason to run anything again.
+# The packages whose code decides what a run comes to, beside the services; and the module of
+# this one that does: how results are shown is no reason to run anything again.
 _DECISIVE = ("cell", "contracts", "kernel", "planning", "simulation", "workloads")
-_DECISIVE_HERE = ("cell.py", "measures.py")
+_DECISIVE_HERE = ("cell.py",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,8 +163,12 @@ def _summarized(name: str) -> Callable[[Run, Sequence[JobRow]], float | None]:
     return lambda run, _: float(run.summary[name])
 
 
+def _early_efficiency(run: Run, _: Sequence[JobRow]) -> float | None:
+    return _mean(run.efficiency_by_hour[:100])
+
+
 def _number(value: float) -> str:
-    return f"{value:,.1f}".removesuffix(".0")
+    return f"{value:,.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def _gpu_hours(value: float) -> str:
@@ -222,6 +226,9 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "iterations_per_second": Measure("Iterations per second", _number, _throughput, 1),
         "cluster_efficiency": Measure(
             "Cluster efficiency", readable_share, _summarized("cluster_efficiency"), 1
+        ),
+        "cluster_efficiency_100_hours": Measure(
+            "Cluster efficiency, first 100 h", readable_share, _early_efficiency, 1
         ),
         "gpu_utilization": Measure(
             "GPU utilisation", readable_share, _summarized("gpu_utilization")
