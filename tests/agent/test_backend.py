@@ -439,6 +439,19 @@ def test_a_job_without_code_fails_and_its_slots_are_free(tmp_path: Path) -> None
     run(story)
 
 
+def test_a_job_that_begins_finds_nothing_of_an_earlier_one_with_its_id(tmp_path: Path) -> None:
+    async def story() -> None:
+        for _ in range(2):
+            async with Node(tmp_path / "home") as node:
+                node.submit("a", worker(checkpoint_every=10))
+                node.place("a", 1, 0)
+                switched = await node.until(ev.GenerationSwitched)
+                assert switched.iterations_done == 0
+                await node.until(ev.ProgressReported, where=lambda e: e.iterations_done > 30)
+
+    run(story)
+
+
 # --- the agent itself ------------------------------------------------------------------------
 
 

@@ -54,7 +54,7 @@ def test_a_job_grows_loses_a_worker_shrinks_and_is_done(tmp_path: Path) -> None:
     async def story() -> None:
         node = Node(tmp_path / "home", servers={"s1": 2}, limits=LIMITS, commands=ELASTIC)
         async with node:
-            node.submit("a", code(pause=0.02), iterations=1500)
+            node.submit("a", code(pause=0.02), iterations=800)
             node.place("a", 1, 0)
             first = await node.until(ev.GenerationSwitched)
             assert first.workers == 1
@@ -71,7 +71,7 @@ def test_a_job_grows_loses_a_worker_shrinks_and_is_done(tmp_path: Path) -> None:
             await node.until(ev.GenerationSwitched, where=lambda e: e.generation == 3)
             await node.until(ev.WorkersReleased, where=lambda e: e.gpus == {"s1": (0,)})
             done = await node.until(ev.JobCompleted)
-            assert done.iterations_done == 1500
+            assert done.iterations_done == 800
             await node.when(lambda: node.held() == {})
             node.assert_sound()
 
@@ -101,7 +101,7 @@ def test_a_whole_cell_tries_a_new_job_out_promises_trains_and_completes_it(tmp_p
         submit(
             "a",
             model="new",
-            iterations=600,
+            iterations=300,
             within_seconds=600.0,
             worker=code(pause=0.02),
         ),
@@ -144,7 +144,7 @@ def test_a_whole_cell_tries_a_new_job_out_promises_trains_and_completes_it(tmp_p
     admitted = next(fact for fact in facts if isinstance(fact, ev.JobAdmitted))
     assert admitted.promised
     done = next(fact for fact in facts if isinstance(fact, ev.JobCompleted))
-    assert done.iterations_done == 600
+    assert done.iterations_done == 300
     found = verify(entries, deciders())
     assert [str(each) for each in (*found.mismatches, *found.violations)] == []
     assert not JobDirectory.of_profile(tmp_path, "a").path.exists()

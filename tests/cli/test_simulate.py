@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from resilin.planning.policies.registry import POLICIES
+
 SUMMARY = {
     "jobs",
     "admitted",
@@ -228,7 +230,7 @@ def test_json_needs_no_table_plot_or_yaml_code(small) -> None:
 # --- compare -------------------------------------------------------------------------------
 
 
-def test_compare_runs_all_policies(resilin, small) -> None:
+def test_compare_runs_one_policy_of_each_kind(resilin, small) -> None:
     answer = resilin("compare", *small, "-o", "json").json
     policies = [summary["policy"] for summary in answer["summaries"]]
     assert policies == ["elasticflow", "edf", "fifo"]
@@ -249,6 +251,22 @@ def test_compare_table_and_folder(resilin, refuses, small, tmp_path) -> None:
     assert names == {"comparison.html", "edf.resilin", "fifo.resilin"}
     assert resilin("verify", out / "fifo.resilin").code == 0
     refuses("compare", *small, *chosen, "--out", out, says=(str(out), "edf.resilin"))
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_every_policy_can_be_simulated(resilin, small, policy: str) -> None:
+    if policy == "chronus":
+        pytest.importorskip("scipy")
+    summary = resilin("simulate", *small, "--policy", policy, "-o", "json").json["summary"]
+    assert summary["policy"] == policy
+    assert summary["completed"] + summary["declined"] == summary["jobs"]
+
+
+def test_a_policy_without_its_solver_says_what_to_install(
+    refuses, small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    refuses("simulate", *small, "--policy", "chronus", says=("scipy", "resilin[bound]"))
 
 
 # --- bound ---------------------------------------------------------------------------------

@@ -12,6 +12,9 @@ from tests.support.events import (
     lost,
     placed,
     planned,
+    profile_asked,
+    profile_failed,
+    profiled,
     progressed,
     released,
     server_added,
@@ -20,6 +23,7 @@ from tests.support.events import (
     suspended,
     switched,
     worker_lost,
+    worker_replaced,
 )
 from tests.support.log import HandMadeLog, a_cell, folded
 
@@ -62,6 +66,9 @@ ONCE: list[tuple[HandMadeLog, ev.Event]] = [
     (placed_job(), progressed("a", 1, 5.0)),
     (placed_job().given(suspended("a", 2)), released("a", 2, {"s1": (0, 1, 2, 3)})),
     (placed_job(), worker_lost("a", 1)),
+    (placed_job(), worker_replaced("a", 1)),
+    (a_cell().given(submitted("b"), profile_asked("b")), profiled("b")),
+    (a_cell().given(submitted("b"), profile_asked("b")), profile_failed("b")),
     (placed_job(), completed("a", 1)),
     (placed_job(), failed()),
 ]
@@ -90,6 +97,9 @@ def test_workers_that_are_ready_are_noted_until_they_train() -> None:
         progressed("nobody", 1, 5.0),
         released("nobody", 1, {"s1": (0,)}),
         worker_lost("nobody", 1),
+        worker_replaced("nobody", 1),
+        profiled("nobody"),
+        profile_failed("nobody"),
         completed("nobody", 1),
         failed("nobody"),
         joined("nowhere"),
@@ -336,3 +346,27 @@ def test_in_any_order_no_report_is_admitted_twice_in_a_row_nor_one_that_frees_th
             on = {(server, i) for server, indexes in job.placed.items() for i in indexes}
             held = {(server, i) for server, indexes in job.held.items() for i in indexes}
             assert on <= held
+
+
+# --- replaced workers ------------------------------------------------------------------------
+
+
+def test_every_failure_is_noted_once_and_counted() -> None:
+    log = placed_job()
+    assert len(reported(log, worker_replaced("a", 1, failures=1))) == 1
+    assert len(reported(log, worker_replaced("a", 1, failures=2, index=3))) == 1
+    assert reported(log, worker_replaced("a", 1, failures=1)) == [], "a late repeat"
+    assert folded(log, EXECUTOR).cell.jobs["a"].failures == 2
+
+
+def test_a_replacement_is_of_the_generation_and_on_a_gpu_of_the_job() -> None:
+    assert reported(second_generation(), worker_replaced("a", 1)) == []
+    assert reported(placed_job(), worker_replaced("a", 1, server="s2")) == []
+    assert reported(placed_job(), worker_replaced("a", 1, index=7)) == []
+
+
+def test_failures_are_counted_over_lost_generations_too() -> None:
+    lost_twice = worker_lost("a", 1).model_copy(update={"failures": 2})
+    log = placed_job()
+    reported(log, lost_twice)
+    assert folded(log, EXECUTOR).cell.jobs["a"].failures == 2

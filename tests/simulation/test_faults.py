@@ -60,6 +60,10 @@ def test_what_once_went_wrong(seed: int) -> None:
     assert run_of(seed).findings == []
 
 
+def test_some_seeds_have_jobs_that_are_tried_out_first() -> None:
+    assert sum(run_of(seed).profiles for seed in SEEDS) > 10
+
+
 def test_every_kind_of_fault_occurs() -> None:
     counts: dict[str, int] = {}
     for seed in SEEDS:

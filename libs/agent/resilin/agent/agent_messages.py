@@ -57,7 +57,7 @@ class Limits:
     graceful_stop_seconds: float = 30.0
     kill_after_seconds: float = 5.0
     start_seconds: float = 300.0
-    hang_seconds: float = 60.0
+    hang_seconds: float = 300.0
     hang_steps: float = 20.0
     word_seconds: float = 2.0
     progress_seconds: float = 5.0

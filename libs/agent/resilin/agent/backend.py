@@ -227,11 +227,17 @@ class LocalBackend:
                 *("--home", str(self._home), "--mark", mark),
             ],
             stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             env=environment(os.environ, {}),
             start_new_session=True,
         )
         self._surroundings = Surroundings(
-            Launcher(self._registry, mark), self._commands, self._seat, self._clock
+            Launcher(self._registry, mark),
+            self._commands,
+            self._seat,
+            self._clock,
+            self._fail,
         )
         self._ticking = asyncio.get_running_loop().create_task(self._tick())
 
@@ -286,8 +292,10 @@ class LocalBackend:
                 )
                 self._report(report)
             return
-        worker = job.job.spec.worker
-        rate = worker.learning_rate
+        if runner is None and instruction.generation == 1:
+            # The job's very first start: what lies there is of an earlier log.
+            shutil.rmtree(JobDirectory.of_job(self._home, job.job_id).path, ignore_errors=True)
+        rate = job.job.spec.worker.learning_rate
         runner = runner or self._runner(job)
         runner.put(
             Instructed(
@@ -473,8 +481,12 @@ class LocalBackend:
                 self._forget_jobs()
                 self._see_to_profiles()
         except Exception as error:
-            self._failure = error
-            self._something.set()
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Hand an error of the agent itself to whoever waits for reports."""
+        self._failure = self._failure or error
+        self._something.set()
 
     def _report(self, report: Report) -> None:
         self._reports.append(report)

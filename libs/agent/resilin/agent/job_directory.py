@@ -8,6 +8,7 @@ logs/            leader.log, worker-<id>.log; the part before in *.log.1
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from pathlib import Path
@@ -16,6 +17,9 @@ __all__ = ["LOG_BYTES_MAX", "JobDirectory", "LogFile", "folder_name", "jobs_fold
 
 LOG_BYTES_MAX = 8 << 20
 """How long a log grows before its first half makes room."""
+
+LOGS_KEPT = 64
+"""How many logs a job keeps."""
 
 _LONGEST_NAME = 120
 
@@ -79,6 +83,12 @@ class JobDirectory:
         paths = self.logs.glob("*.log")
         return sorted(paths, key=lambda path: (path.stat().st_mtime, path.name))
 
+    def discard_old_logs(self, keep: int = LOGS_KEPT) -> None:
+        """Remove all but the newest logs: a job that changes its size often has many workers."""
+        for path in self.log_files()[:-keep]:
+            path.unlink(missing_ok=True)
+            _before(path).unlink(missing_ok=True)
+
     def tail(self, lines: int = 50) -> list[str]:
         """Return the last lines of the log that was written to last."""
         files = self.log_files()
@@ -116,7 +126,11 @@ class LogFile:
         self._size = self._file.tell()
 
     def write(self, chunk: bytes) -> None:
-        """Add to the log."""
+        """Add to the log; a disk that is full must not end what writes."""
+        with contextlib.suppress(OSError):
+            self._write(chunk)
+
+    def _write(self, chunk: bytes) -> None:
         if self._size and self._size + len(chunk) > self._half:
             self._file.close()
             self._path.replace(_before(self._path))

@@ -137,7 +137,13 @@ class ChildProcess:
             self._log.close()
             raise
         self.pid = self._popen.pid
-        registry.note(self.pid, self._mark)
+        try:
+            registry.note(self.pid, self._mark)
+        except OSError:
+            self._popen.kill()
+            self._popen.communicate()
+            self._log.close()
+            raise
         assert self._popen.stdout is not None, "its output is a pipe"  # noqa: S101 (invariant)
         self._output = self._popen.stdout.fileno()
         os.set_blocking(self._output, False)

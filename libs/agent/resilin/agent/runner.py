@@ -72,12 +72,14 @@ class Surroundings:
         commands: What those are.
         seat: Tells what a slot is.
         clock: The cell's time, never going back.
+        on_failure: Told of errors of the agent itself.
     """
 
     launcher: Launcher
     commands: Commands
     seat: Callable[[Slot], Seats]
     clock: Callable[[], float]
+    on_failure: Callable[[Exception], None]
 
 
 class JobRunner:
@@ -130,10 +132,13 @@ class JobRunner:
         self._happened.append(happened)
         if len(self._happened) > 1:
             return
-        while self._happened:
-            for action in self.machine.step(self._happened[0], self._surroundings.clock()):
-                self._do(action)
-            self._happened.popleft()
+        try:
+            while self._happened:
+                for action in self.machine.step(self._happened[0], self._surroundings.clock()):
+                    self._do(action)
+                self._happened.popleft()
+        except Exception as error:
+            self._surroundings.on_failure(error)
 
     def _do(self, action: Action) -> None:
         match action:
@@ -203,6 +208,7 @@ class JobRunner:
     # --- workers ---------------------------------------------------------------------------
 
     def _start_worker(self, worker_id: str, slot: Slot) -> None:
+        self._directory.discard_old_logs()
         folder = self._directory.path
         seat = self._surroundings.seat(slot)
         threads = {"OMP_NUM_THREADS": str(max(1, len(seat.cpus)))}

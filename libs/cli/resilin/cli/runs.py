@@ -8,11 +8,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from resilin.cli.errors import InputError
 from resilin.cli.progress import progress
 from resilin.contracts import events as ev
 from resilin.contracts.commands import SubmitJob
 from resilin.contracts.record import LogEntry
+from resilin.contracts.values import Curve
 from resilin.eventlog.port import EventLog
+from resilin.planning.bound import SolverError
 from resilin.report.history import History
 from resilin.simulation.cluster import Physics
 from resilin.simulation.simulation import Simulation, TimedCommand
@@ -22,8 +25,26 @@ __all__ = ["cost_figures", "run"]
 _ENDS = (ev.JobRejected, ev.JobCancelled, ev.JobCompleted, ev.JobFailed)
 
 
-def run(log: EventLog, commands: Sequence[TimedCommand], physics: Physics, what: str) -> History:
-    """Run a simulation into an empty log, with a progress bar; return its history."""
+def run(
+    log: EventLog,
+    commands: Sequence[TimedCommand],
+    physics: Physics,
+    what: str,
+    *,
+    unknown_curves: Sequence[Curve] = (),
+) -> History:
+    """Run a simulation into an empty log, with a progress bar; return its history.
+
+    Args:
+        log: Where its records go.
+        commands: What clients send.
+        physics: How its world behaves.
+        what: What to say beside the progress bar.
+        unknown_curves: Throughput that the cell knows once it has tried a job out.
+
+    Raises:
+        InputError: If the policy needs a solver that is not installed.
+    """
     history = History()
     jobs = sum(isinstance(timed.command, SubmitJob) for timed in commands)
     with progress(what, jobs) as advance:
@@ -35,7 +56,10 @@ def run(log: EventLog, commands: Sequence[TimedCommand], physics: Physics, what:
                     if isinstance(event, _ENDS):
                         advance()
 
-        Simulation(log, commands, physics, observe=observe).run()
+        try:
+            Simulation(log, commands, physics, unknown_curves=unknown_curves, observe=observe).run()
+        except SolverError as error:
+            raise InputError(str(error)) from None
     return history
 
 

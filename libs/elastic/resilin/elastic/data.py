@@ -155,6 +155,7 @@ class OnDemandFeed:
         self._number = 0
         self._ranges: list[msg.Range] = []
         self._used = 0
+        self._share = 0
         self._dry = False
         self._fetched: dict[int, Any] = {}
         self._failure: Exception | None = None
@@ -165,10 +166,11 @@ class OnDemandFeed:
         first, last = share_of(plan.global_batch, rank, len(plan.members))
         count = last - first
         with self._changed:
+            self._share = count
             self._follow(position, plan)
             if self._failure is not None:
                 raise self._failure
-            while size_of(self._ranges) - self._used < count and not self._dry:
+            while self._left() < count and not self._dry:
                 self._changed.wait(0.1)
                 if self._link.orders.leave or not self._link.connected:
                     break
@@ -223,18 +225,21 @@ class OnDemandFeed:
                 for index in range(start, stop):
                     self._fetched.pop(index, None)
 
-    def _unread(self) -> int:
-        """Return how many ranges are not begun."""
+    def _left(self) -> int:
+        return size_of(self._ranges) - self._used
+
+    def _enough(self) -> bool:
+        """Whether there is a share at hand, and ranges that are not begun."""
         used, unread = self._used, 0
         for start, stop in self._ranges:
             unread += used <= 0
             used -= stop - start
-        return unread
+        return unread >= BUFFERED_RANGES and self._left() >= 2 * self._share
 
     def _pump(self) -> None:
         while True:
             with self._changed:
-                while self._epoch < 0 or self._unread() >= BUFFERED_RANGES:
+                while self._epoch < 0 or self._enough():
                     self._changed.wait()
                 epoch, have = self._epoch, len(self._ranges)
                 number, inherited = self._number, self._inherited

@@ -175,10 +175,10 @@ class TrainingState:
                         parameter=index, key=key, dtype=name, shape=shape, on_cpu=on_cpu
                     )
                 )
-            elif _is_plain(value):
-                scalars.append((index, key, value))
+            else:
+                scalars += [(index, key, plain) for plain in _plain({key: value}).values()]
         groups = [
-            {k: v for k, v in group.items() if k != "params" and _is_plain(v)}
+            _plain({k: v for k, v in group.items() if k != "params"})
             for group in self.optimizer.param_groups
         ]
         return _Description(
@@ -246,14 +246,8 @@ def _copied(value: Any) -> Any:  # noqa: ANN401 (state dictionaries hold anythin
     return value
 
 
-def _is_plain(value: object) -> bool:
-    if isinstance(value, list | tuple):
-        return all(_is_plain(each) for each in value)
-    return value is None or isinstance(value, bool | int | float | str)
-
-
 def _plain(state: dict[str, Any]) -> dict[str, JsonValue]:
-    """Return what of a schedule's state can be written down; functions cannot."""
+    """Return what can be written down, tuples as lists; functions and tensors cannot."""
     plain: dict[str, JsonValue] = {}
     for key, value in state.items():
         try:

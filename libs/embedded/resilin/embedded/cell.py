@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from resilin.admission.decider import AdmissionDecider
@@ -21,7 +21,7 @@ from resilin.runtime.clock import Clock
 from resilin.runtime.election import AlwaysElected
 from resilin.runtime.inputs import DeadLetters, SampleInput
 from resilin.runtime.ports import Input, LiveLog, MessageReader, MessageWriter
-from resilin.runtime.service import LiveService, Observer
+from resilin.runtime.service import Companion, LiveService, Observer
 from resilin.stability_detector.decider import StabilityDetectorDecider
 
 __all__ = ["EmbeddedCell"]
@@ -39,6 +39,9 @@ class EmbeddedCell:
         cell: The cell's name.
         partition: The partition of the commands' topic that is the cell's.
         observers: Makes those who are told what a service does, by its name.
+        companions: What is kept in snapshots with a service's state, by its name; asked for
+            after its observers.
+        on_dead_letter: Called once for each command that cannot be read.
         snapshot_every_records: Entries between two snapshots of a service.
 
     Attributes:
@@ -56,12 +59,13 @@ class EmbeddedCell:
         cell: str = "main",
         partition: int = 0,
         observers: Callable[[str], Sequence[Observer]] = lambda _: (),
+        companions: Callable[[str], Mapping[str, Companion]] = lambda _: {},
+        on_dead_letter: Callable[[], None] = lambda: None,
         snapshot_every_records: int = 20_000,
     ) -> None:
         self._backend = backend
         self._samples: list[SampleInput] = []
-        self._refused = 0
-        letters = DeadLetters(AdmissionDecider.service, cell, dead_letters, self._count_refusal)
+        letters = DeadLetters(AdmissionDecider.service, cell, dead_letters, on_dead_letter)
         inputs: dict[str, tuple[Decider[Any], list[Input]]] = {}
         for decider in (AllocatorDecider(), PlacementDecider(), LoanManagerDecider()):
             inputs[decider.service] = (decider, [])
@@ -87,13 +91,11 @@ class EmbeddedCell:
                 clock=clock,
                 inputs=feeds,
                 observers=observers(service),
+                companions=companions(service),
                 snapshot_every_records=snapshot_every_records,
             )
             for service, (decider, feeds) in inputs.items()
         ]
-
-    def _count_refusal(self) -> None:
-        self._refused += 1
 
     async def _send_sample(self, sample: StepSample) -> None:
         for samples in self._samples:

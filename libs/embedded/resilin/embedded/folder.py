@@ -2,9 +2,10 @@
 
 log.resilin      the log and its snapshots; the only truth
 topics.sqlite    commands of clients, and dead letters
-up.json          the running process: its id and its address
-up.output        what that process says
-clock.json       since when time runs faster, in a cell whose workers are simulated
+cell.json        what was settled when the cell was new
+lock             held by the process that runs the cell
+up.json          that process: its id and its address
+up.output        what it says
 jobs/            programs, checkpoints and output of the workers
 """
 
@@ -15,11 +16,14 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 __all__ = ["Home", "HomeBusyError", "HomeSettings", "Running"]
+
+_PATIENCE_SECONDS = 2.0
+_LOOK_SECONDS = 0.02
 
 
 class HomeBusyError(RuntimeError):
@@ -74,6 +78,10 @@ class Home:
         """What the cell's process says."""
         return self.path / "up.output"
 
+    @property
+    def _up(self) -> Path:
+        return self.path / "up.json"
+
     def settings(self, slots: int) -> HomeSettings:
         """Return what was settled when the cell was new; settle it now if it is."""
         path = self.path / "cell.json"
@@ -82,43 +90,52 @@ class Home:
         except FileNotFoundError:
             settings = HomeSettings(slots, time.time())
             self.path.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(asdict(settings)))
+            # Whole or not at all: a process may be killed in the middle.
+            new = path.with_name("cell.json.new")
+            new.write_text(json.dumps(asdict(settings)))
+            new.replace(path)
             return settings
 
     def running(self) -> Running | None:
         """Return the process that runs the cell; None if none does."""
+        with suppress(HomeBusyError), self._lock():
+            return None
         try:
-            with self._lock(blocking=False):
-                return None
-        except HomeBusyError:
-            pass
-        try:
-            return Running(**json.loads((self.path / "up.json").read_bytes()))
+            return Running(**json.loads(self._up.read_bytes()))
         except (OSError, ValueError, TypeError):
             return None
 
     @contextmanager
-    def _lock(self, *, blocking: bool) -> Iterator[None]:
+    def _lock(self, patience_seconds: float = 0.0) -> Iterator[None]:
         """Hold the folder; it is let go of with the process, however that ends."""
         self.path.mkdir(parents=True, exist_ok=True)
+        until = time.monotonic() + patience_seconds
         with (self.path / "lock").open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
-            except BlockingIOError:
-                raise HomeBusyError(f"a cell runs in {self.path} already") from None
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= until:
+                        raise HomeBusyError(f"a cell runs in {self.path} already") from None
+                time.sleep(_LOOK_SECONDS)
             yield
 
     @contextmanager
-    def held(self, port: int) -> Iterator[None]:
-        """Hold the folder and say who does.
+    def held(self) -> Iterator[None]:
+        """Hold the folder.
 
         Raises:
             HomeBusyError: If another process does.
         """
-        with self._lock(blocking=False):
-            running = Running(os.getpid(), port, time.time())
-            (self.path / "up.json").write_text(json.dumps(asdict(running)))
+        # Somebody who only looks whether a cell runs holds it for a moment.
+        with self._lock(_PATIENCE_SECONDS):
+            self._up.unlink(missing_ok=True)  # of a process that was killed
             try:
                 yield
             finally:
-                (self.path / "up.json").unlink(missing_ok=True)
+                self._up.unlink(missing_ok=True)
+
+    def announce(self, port: int) -> None:
+        """Say that this process, which holds the folder, runs the cell."""
+        self._up.write_text(json.dumps(asdict(Running(os.getpid(), port, time.time()))))

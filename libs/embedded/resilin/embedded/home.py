@@ -1,10 +1,4 @@
-"""A cell at home: everything an embedded cell keeps is in one folder.
-
-log.resilin      the log and its snapshots; the only truth
-topics.sqlite    commands of clients, and dead letters
-up.json          the running process: its id and its address
-jobs/            programs, checkpoints and output of the workers
-"""
+"""The process of a cell at home: what is in its folder, its services, health and metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +6,7 @@ import asyncio
 import importlib.metadata
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -65,7 +59,7 @@ async def run_home(
     Raises:
         HomeBusyError: If another process runs a cell there.
     """
-    with ExitStack() as files:
+    async with AsyncExitStack() as stack:
         observers: dict[str, ServiceMetrics] = {}
 
         def observe(service: str) -> list[Observer]:
@@ -78,28 +72,32 @@ async def run_home(
             )
             return [observers[service]]
 
-        async with _serving(host, port, observers) as (bound, standing):
-            files.enter_context(home.held(bound))
-            log = files.enter_context(SqliteLog(home.log))
-            commands = files.enter_context(SqliteTopic(home.topics, JOBS_COMMANDS.name))
-            letters = files.enter_context(SqliteTopic(home.topics, DEADLETTER.name))
-            if log.end_offset() < 0 and commands.end_offset() < 0:
-                for command in _opening(slots, PROMISE_MARGIN_SECONDS / clock.wall_seconds(1.0)):
-                    commands.produce(command.model_dump_json().encode())
-            cell = EmbeddedCell(
-                LocalLog(log).view,
-                LocalTopicReader(commands),
-                LocalTopicWriter(letters),
-                make_backend(clock),
-                clock=clock,
-                cell=CELL,
-                observers=observe,
-            )
-            standing["cell"] = cell
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, cell.stop)
-            await cell.run()
+        stack.enter_context(home.held())
+        standing: dict[str, EmbeddedCell] = {}
+        bound = await stack.enter_async_context(_serving(host, port, observers, standing))
+        home.announce(bound)
+        log = stack.enter_context(SqliteLog(home.log))
+        commands = stack.enter_context(SqliteTopic(home.topics, JOBS_COMMANDS.name))
+        letters = stack.enter_context(SqliteTopic(home.topics, DEADLETTER.name))
+        if log.end_offset() < 0:
+            # Twice, if the process is killed before the first record: a repeat changes nothing.
+            for command in _opening(slots, PROMISE_MARGIN_SECONDS / clock.wall_seconds(1.0)):
+                commands.produce(command.model_dump_json().encode())
+        cell = standing["cell"] = EmbeddedCell(
+            LocalLog(log).view,
+            LocalTopicReader(commands),
+            LocalTopicWriter(letters),
+            make_backend(clock),
+            clock=clock,
+            cell=CELL,
+            observers=observe,
+            companions=lambda service: {"metrics": observers[service].of_cell},
+            on_dead_letter=lambda: observers["admission"].dead_letter(),
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, cell.stop)
+        await cell.run()
 
 
 def _opening(slots: int, margin_seconds: float) -> list[Command]:
@@ -114,9 +112,11 @@ def _opening(slots: int, margin_seconds: float) -> list[Command]:
 
 @asynccontextmanager
 async def _serving(
-    host: str, port: int, observers: dict[str, ServiceMetrics]
-) -> AsyncIterator[tuple[int, dict[str, EmbeddedCell]]]:
-    standing: dict[str, EmbeddedCell] = {}
+    host: str,
+    port: int,
+    observers: dict[str, ServiceMetrics],
+    standing: dict[str, EmbeddedCell],
+) -> AsyncIterator[int]:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Together(observers))
 
@@ -130,7 +130,7 @@ async def _serving(
         }
 
     async with http_running(host, port, standing=stands, registry=registry) as bound:
-        yield bound, standing
+        yield bound
 
 
 class _Together(Collector):

@@ -60,6 +60,7 @@ class LocalLogView:
         self._old: Iterator[LogEntry] = iter(())
         self._new: deque[LogEntry] = deque()
         self._came = asyncio.Event()
+        self._position = -1
 
     def arrived(self, entry: LogEntry) -> None:
         """Take note of an append."""
@@ -70,6 +71,7 @@ class LocalLogView:
         """See the port. What is there is read first, what comes meanwhile waits its turn."""
         self._shared.detach(self)
         self._new.clear()
+        self._position = after
         self._old = self._shared.log.read(after)
         self._shared.attach(self)
 
@@ -77,6 +79,7 @@ class LocalLogView:
         """See the port."""
         old = list(islice(self._old, _CHUNK))
         if old:
+            self._position = old[-1].offset
             return old
         if not self._new:
             self._came.clear()
@@ -87,6 +90,7 @@ class LocalLogView:
                 return ()
         entries = list(self._new)
         self._new.clear()
+        self._position = entries[-1].offset
         return entries
 
     async def append(self, record: Record) -> int:
@@ -96,6 +100,10 @@ class LocalLogView:
     async def end_offset(self) -> int:
         """See the port."""
         return self._shared.log.end_offset()
+
+    def position(self) -> int:
+        """See the port."""
+        return self._position
 
     async def load_snapshot(self, service: str) -> Snapshot | None:
         """See the port."""

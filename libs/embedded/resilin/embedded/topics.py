@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import islice
 
 from resilin.eventlog.port import Message, MessageTopic
 
 __all__ = ["LocalTopicReader", "LocalTopicWriter"]
 
+_CHUNK = 500
 _LOOK_SECONDS = 0.05
 """How often the file is looked at: other processes write to it."""
 
@@ -33,7 +35,7 @@ class LocalTopicReader:
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_seconds
         while True:
-            messages = list(self._topic.read(self._after))
+            messages = list(islice(self._topic.read(self._after), _CHUNK))
             if messages:
                 self._after = messages[-1].offset
                 return messages

@@ -9,6 +9,8 @@ from typing import Protocol
 
 __all__ = ["Clock", "WallClock"]
 
+_LOOK_SECONDS = 1.0
+
 
 class Clock(Protocol):
     """The time of a cell, in seconds since the epoch."""
@@ -52,4 +54,6 @@ class WallClock:
 
     async def sleep_until(self, moment_seconds: float) -> None:
         """Wait for a moment of the cell's time."""
-        await asyncio.sleep(max(0.0, self.wall_seconds(moment_seconds - self.now_seconds())))
+        # In pieces: the wall's clock is set, and machines sleep.
+        while (left := self.wall_seconds(moment_seconds - self.now_seconds())) > 0:
+            await asyncio.sleep(min(left, _LOOK_SECONDS))

@@ -8,21 +8,28 @@ and the log's epochs decide which of them counts.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from aiokafka import (  # type: ignore[import-untyped]  # it ships no type marker
     AIOKafkaConsumer,
     ConsumerRebalanceListener,
     TopicPartition,
+    errors,
 )
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import (  # type: ignore[import-untyped]  # as above
     StickyPartitionAssignor,
 )
 
 from resilin.contracts.topics import CELL_EVENTS
+from resilin.eventlog.kafka import LogUnavailableError
 from resilin.runtime.logs import logger
 
 __all__ = ["AlwaysElected", "GroupElection"]
+
+_POLL_SECONDS = 1.0
+_LEAVE_SECONDS = 5.0
 
 
 class AlwaysElected:
@@ -30,12 +37,9 @@ class AlwaysElected:
 
     elected = True
 
-    async def start(self, wake: Callable[[], None]) -> None:
+    async def run(self, wake: Callable[[], None]) -> None:  # noqa: ARG002 (the port)
         """See :class:`~resilin.runtime.ports.Election`."""
-
-    async def close(self) -> None:
-        """Step back."""
-        self.elected = False
+        await asyncio.Event().wait()
 
 
 class GroupElection:
@@ -62,41 +66,42 @@ class GroupElection:
         self._group = f"resilin-{cell}-{service}"
         self._partition = TopicPartition(CELL_EVENTS.name, partition)
         self._session_milliseconds = int(session_timeout_seconds * 1000)
-        self._consumer: AIOKafkaConsumer | None = None
         self._wake: Callable[[], None] = lambda: None
         self.elected = False
 
-    async def start(self, wake: Callable[[], None]) -> None:
+    async def run(self, wake: Callable[[], None]) -> None:
         """See :class:`~resilin.runtime.ports.Election`."""
         self._wake = wake
-        self._consumer = AIOKafkaConsumer(
+        consumer = AIOKafkaConsumer(
             group_id=self._group,
             session_timeout_ms=self._session_milliseconds,
             heartbeat_interval_ms=max(100, self._session_milliseconds // 4),
             rebalance_timeout_ms=self._session_milliseconds,
-            # Nothing is read through this consumer, so not reading must not count as dead.
-            max_poll_interval_ms=2**31 - 1,
             partition_assignment_strategy=[StickyPartitionAssignor],
             enable_auto_commit=False,
             auto_offset_reset="latest",
             **self._options,
         )
-        self._consumer.subscribe([self._partition.topic], listener=_Listener(self))
-        await self._consumer.start()
+        consumer.subscribe([self._partition.topic], listener=_Listener(consumer, self._assigned))
+        try:
+            await consumer.start()
+            while True:
+                # For its errors alone, and so that the member counts as alive: after an error
+                # that nobody takes note of the client would not join again.
+                await consumer.getmany(timeout_ms=round(_POLL_SECONDS * 1000))
+        except errors.KafkaError as error:
+            raise LogUnavailableError(f"election of {self._group}: {error!r}") from error
+        finally:
+            self.elected = False
+            # Leaves the group: the others need not wait for the session timeout. While brokers
+            # are away it takes its time, or lets the end of its own tasks out as ours.
+            with suppress(TimeoutError, asyncio.CancelledError):
+                async with asyncio.timeout(_LEAVE_SECONDS):
+                    await consumer.stop()
+            await consumer._client.close()  # noqa: SLF001 (it is left open then)
 
-    async def close(self) -> None:
-        """Leave the group: the others need not wait for the session timeout."""
-        self.elected = False
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            await consumer.stop()
-
-    def assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take note of what the broker gave this member."""
-        held = list(partitions)
-        if self._consumer is not None and held:
-            self._consumer.pause(*held)
-        elected = self._partition in held
+    def _assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        elected = self._partition in partitions
         if elected is not self.elected:
             logger().info("election", elected=elected)
         self.elected = elected
@@ -104,11 +109,19 @@ class GroupElection:
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    def __init__(self, election: GroupElection) -> None:
-        self._election = election
+    def __init__(
+        self,
+        consumer: AIOKafkaConsumer,
+        assigned: Callable[[Iterable[TopicPartition]], None],
+    ) -> None:
+        self._consumer = consumer
+        self._assigned = assigned
 
     async def on_partitions_revoked(self, revoked: object) -> None:
         """Wait for what comes instead: mostly the same."""
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        self._election.assigned(assigned)
+        """Take note of what the broker gave this member; nothing is read."""
+        partitions = list(assigned)
+        self._consumer.pause(*partitions)
+        self._assigned(partitions)

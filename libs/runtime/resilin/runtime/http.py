@@ -16,6 +16,9 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 __all__ = ["http_running"]
 
+_SHUTDOWN_SECONDS = 1.0
+"""How long a client that does not read its answer may hold up the end of the process."""
+
 
 @asynccontextmanager
 async def http_running(
@@ -53,7 +56,7 @@ async def http_running(
             web.get("/metrics", metrics),
         ]
     )
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)

@@ -21,7 +21,12 @@ __all__ = ["BatchItem", "DeadLetters", "SampleInput", "TopicInput"]
 _READ_SECONDS = 0.5
 BATCH_ITEMS = 200
 """The most items of one record: it keeps records small and decisions frequent."""
+BATCH_BYTES = 2_097_152
+"""Of the messages of one record, unless one alone is larger: as facts they may be several
+times as long, and the log has a largest record."""
+
 BUFFERED_MESSAGES = 2_000
+BUFFERED_BYTES = 33_554_432
 
 
 class BatchItem(Protocol):
@@ -114,7 +119,7 @@ class TopicInput:
                     self._buffer.extend(await self._reader.read(_READ_SECONDS))
                 if self._buffer:
                     wake()
-                if len(self._buffer) >= BUFFERED_MESSAGES:
+                if self._full():
                     self._room.clear()
         finally:
             await self._reader.stop()
@@ -138,8 +143,11 @@ class TopicInput:
         batch: list[BatchItem] = []
         letters: list[Awaitable[None]] = []
         subjects: dict[Hashable, None] = {}
-        # Of what is there now: more may come in while dead letters are written.
-        for message in list(islice(self._buffer, BATCH_ITEMS)):
+        size_bytes = 0
+        for message in islice(self._buffer, BATCH_ITEMS):
+            size_bytes += len(message.value)
+            if batch and size_bytes > BATCH_BYTES:
+                break
             source = self._source(message.offset)
             item = self._read_message(message.value, source, now_seconds)
             if item.unreadable is not None:
@@ -162,8 +170,12 @@ class TopicInput:
         for _ in range(self._taking):
             self._buffer.popleft()
         self._taking = 0
-        if len(self._buffer) < BUFFERED_MESSAGES:
+        if not self._full():
             self._room.set()
+
+    def _full(self) -> bool:
+        size_bytes = sum(len(message.value) for message in self._buffer)
+        return len(self._buffer) >= BUFFERED_MESSAGES or size_bytes >= BUFFERED_BYTES
 
     def folded(self, state: Any, entry: LogEntry, now_seconds: float) -> None:  # noqa: ANN401 (the port)
         """Nothing to do: commands do not depend on the log."""
@@ -186,11 +198,13 @@ class SampleInput:
         self._observe = observe
         self._queue: deque[tuple[StepSample, asyncio.Future[None]]] = deque()
         self._wake: Callable[[], None] = lambda: None
+        self._runs = asyncio.Event()
         self._leads = False
         self._taking = 0
 
     async def deliver(self, sample: StepSample) -> None:
-        """Return once the service has taken the sample in."""
+        """Return once the service, which may have to fold the log first, has taken it in."""
+        await self._runs.wait()
         if not self._leads:
             self._observe(sample)
             return
@@ -202,6 +216,7 @@ class SampleInput:
     async def run(self, wake: Callable[[], None]) -> None:
         """See :class:`~resilin.runtime.ports.Input`."""
         self._wake = wake
+        self._runs.set()
         await asyncio.Event().wait()
 
     async def lead(self, state: Any, now_seconds: float) -> None:  # noqa: ANN401, ARG002 (the port)
@@ -211,9 +226,8 @@ class SampleInput:
     async def follow(self) -> None:
         """Let go of what waits: the new leader has its own copy of every sample."""
         self._leads = False
-        self._taking = 0
-        while self._queue:
-            self._queue.popleft()[1].set_result(None)
+        self._taking = len(self._queue)
+        self.taken()
 
     async def next_batch(self, state: Any, now_seconds: float) -> Sequence[Any]:  # noqa: ANN401, ARG002 (the port)
         """Take one sample of each job."""

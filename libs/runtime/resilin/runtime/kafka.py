@@ -72,6 +72,10 @@ class KafkaLiveLog:
         """See the port."""
         return await self._reader.end_offset()
 
+    def position(self) -> int:
+        """See the port."""
+        return self._reader.position()
+
     async def load_snapshot(self, service: str) -> Snapshot | None:
         """See the port."""
         await self._connect()

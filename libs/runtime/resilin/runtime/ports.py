@@ -31,7 +31,14 @@ class LiveLog(Protocol):
         ...
 
     async def end_offset(self) -> int:
-        """Return the offset of the last record, -1 for an empty log."""
+        """Return the offset at which the log ends now, -1 for an empty log."""
+        ...
+
+    def position(self) -> int:
+        """Return the offset up to which the log was read.
+
+        Compare this with an end, not the last entry's offset: there may be none at the end.
+        """
         ...
 
     async def load_snapshot(self, service: str) -> Snapshot | None:
@@ -79,12 +86,12 @@ class Election(Protocol):
         """Whether this instance should lead now."""
         ...
 
-    async def start(self, wake: Any) -> None:  # noqa: ANN401 (a callable without arguments)
-        """Stand for election; call ``wake`` whenever the answer changes."""
-        ...
+    async def run(self, wake: Any) -> None:  # noqa: ANN401 (a callable without arguments)
+        """Stand for election until cancelled; call ``wake`` whenever the answer changes.
 
-    async def close(self) -> None:
-        """Step back at once, so that another may lead without waiting for a timeout."""
+        Steps back as it ends, so that another may lead without waiting for a timeout. Errors
+        are fatal.
+        """
         ...
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -33,6 +33,9 @@ __all__ = ["Companion", "LiveService", "Observer"]
 State = TypeVar("State")
 
 _READ_SECONDS = 0.5
+_WAIT_SECONDS = 1.0
+"""How often to look again although nothing woke the loop: a timer may be far away."""
+
 _RECLAIM_SECONDS = 2.0
 """How long an elected instance that was fenced waits before it claims again."""
 
@@ -141,7 +144,9 @@ class LiveService(Generic[State]):
         self._stopping = False
         self._fed = False
         self._claim_after = 0.0
+        self._claim_from: int | None = None
         self._facts_were_last = False
+        self._decided_at = -2
 
     @property
     def service(self) -> str:
@@ -159,19 +164,15 @@ class LiveService(Generic[State]):
         await self._restore()
         try:
             async with asyncio.TaskGroup() as tasks:
-                background = [tasks.create_task(self._read())]
-                background += [tasks.create_task(each.run(self._wake.set)) for each in self._inputs]
-                await self._election.start(self._wake.set)
+                beside = [self._read, self._election.run, *(each.run for each in self._inputs)]
+                background = [tasks.create_task(_for_ever(each, self._wake.set)) for each in beside]
                 logger().info("ready", offset=self.host.folded.offset)
                 self.ready.set()
                 await self._work()
-                await self._election.close()
                 for task in background:
                     task.cancel()
         except* Exception as group:
             raise _first(group) from None
-        finally:
-            await self._election.close()
         if self.host.may_append:
             await self._save_snapshot()
         logger().info("stopped", offset=self.host.folded.offset)
@@ -189,7 +190,12 @@ class LiveService(Generic[State]):
         first = self.host.folded.offset
         await self._log.start(first)
         end = await self._log.end_offset()
-        while self.host.folded.offset < end:
+        if first > end:
+            raise RuntimeError(
+                f"the snapshot of {self.service} stands at offset {first}, beyond the log's end:"
+                " the log was truncated or replaced; restore it, or delete its snapshots"
+            )
+        while self._log.position() < end and not self._stopping:
             for entry in await self._log.read(_READ_SECONDS):
                 self._fold(entry)
             # Heartbeats and the health page live on the same loop.
@@ -215,40 +221,37 @@ class LiveService(Generic[State]):
             # A cache of another version, or a damaged one: folding from the start is as good.
             logger().warning("snapshot not used", reason=str(error))
             return None
-        if folded.offset > await self._log.end_offset():
-            raise RuntimeError(
-                f"the snapshot of {self.service} stands at offset {folded.offset}, beyond the log's"
-                " end: the log was truncated or replaced; restore it, or delete its snapshots"
-            )
         return folded
 
     # --- the loop --------------------------------------------------------------------------
 
-    async def _read(self) -> None:
+    async def _read(self, wake: Callable[[], None]) -> None:
         while True:
             entries = await self._log.read(_READ_SECONDS)
             if entries:
                 self._pending.extend(entries)
-                self._wake.set()
+                wake()
 
     async def _work(self) -> None:
         while not self._stopping:
             self._wake.clear()
             self._fold_pending()
             await self._feed()
-            if not await self._step():
+            if await self._step():
+                # A log in a file answers without a pause: let the others have their turn.
+                await asyncio.sleep(0)
+            else:
                 await self._wait()
 
     async def _wait(self) -> None:
         if self._pending or self._wake.is_set():
             return
         timer = self.host.next_timer() if self.host.may_append else None
-        seconds = 1.0
+        seconds = _WAIT_SECONDS
         if timer is not None:
             seconds = self._clock.wall_seconds(timer - self._clock.now_seconds())
-        # A timer far away in a cell that runs fast is still looked at now and then.
         try:
-            async with asyncio.timeout(min(max(seconds, 0.001), 1.0)):
+            async with asyncio.timeout(min(max(seconds, 0.001), _WAIT_SECONDS)):
                 await self._wake.wait()
         except TimeoutError:
             pass
@@ -258,6 +261,7 @@ class LiveService(Generic[State]):
         host = self.host
         if host.role is Role.STANDBY and host.quiescent and self._election.elected:
             return await self._claim()
+        self._claim_from = None
         if not host.may_append:
             return False
         # In turn, so that a stream of input cannot put decisions off.
@@ -268,9 +272,12 @@ class LiveService(Generic[State]):
     async def _claim(self) -> bool:
         if time.monotonic() < self._claim_after:
             return False
-        if self.host.folded.offset < await self._log.end_offset():
+        if self._claim_from is None:
+            # The end as of now: in a busy log there would always be one further on.
+            self._claim_from = await self._log.end_offset()
+        if self._log.position() < self._claim_from or self._pending:
             return False
-        self._claim_after = time.monotonic() + _RECLAIM_SECONDS
+        self._claim_from = None
         await self._append(self.host.claim(self._clock.now_seconds()))
         return True
 
@@ -283,18 +290,21 @@ class LiveService(Generic[State]):
             intake = cast("Intake[State, Any]", self._decider)
             facts = [fact for item in items for fact in intake.accept(self.host.folded.state, item)]
             record = self.host.facts(facts, self._clock.now_seconds())
+            self._facts_were_last = True
             if record is not None:
-                self._facts_were_last = True
                 await self._append(record)
             source.taken()
             return True
         return False
 
     async def _decide(self) -> bool:
+        self._facts_were_last = False
+        if self._decided_at == self.host.folded.offset:
+            return False
+        self._decided_at = self.host.folded.offset
         started = time.perf_counter()
         record = self.host.poll(self._clock.now_seconds())
         seconds = time.perf_counter() - started
-        self._facts_were_last = False
         for observer in self._observers:
             observer.decided(seconds)
         if record is None:
@@ -338,12 +348,15 @@ class LiveService(Generic[State]):
                 observer.mismatch()
         for observer in self._observers:
             observer.folded(entry, counted=counted)
-        if counted and self._fed:
+        # One that was followed has other things to fold first: they are not its to act on.
+        if counted and self._fed and self.host.role is Role.LEADING:
             for source in self._inputs:
                 source.folded(self.host.folded.state, entry, self._clock.now_seconds())
         now_epoch = self.host.folded.fence.epoch(self.service)
         if self.host.role is not was or now_epoch != epoch:
             leading = self.host.role is Role.LEADING
+            if self.host.role is Role.STANDBY and was is not Role.STANDBY:
+                self._claim_after = time.monotonic() + _RECLAIM_SECONDS
             logger().info("role", role=self.host.role.value, epoch=now_epoch, offset=entry.offset)
             for observer in self._observers:
                 observer.role(leading=leading, epoch=now_epoch)
@@ -390,6 +403,20 @@ class LiveService(Generic[State]):
         self._snapshot_offset = offset
         for observer in self._observers:
             observer.snapshot(len(payload), time.perf_counter() - started)
+
+
+async def _for_ever(
+    work: Callable[[Callable[[], None]], Awaitable[None]], wake: Callable[[], None]
+) -> None:
+    """Run what only ends with the service: if it ended by itself, nobody would notice."""
+    try:
+        await work(wake)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # Clients let the end of their own tasks out as ours.
+    raise RuntimeError(f"a part of the service ended by itself: {work}")
 
 
 def _first(group: BaseExceptionGroup[Exception]) -> Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import Annotated, Literal
 
@@ -46,7 +47,7 @@ class ServiceSettings(BaseSettings):
     time_scale: Annotated[float, Field(gt=0, le=100_000)] = Field(
         default=1.0, description="Seconds of the cell a second of wall time, for trials."
     )
-    time_origin_seconds: float = Field(
+    time_origin_seconds: Annotated[float, Field(allow_inf_nan=False)] = Field(
         default=0.0, description="Wall time at which cell time and wall time agree."
     )
     archive_url: SecretStr | None = Field(
@@ -57,4 +58,18 @@ class ServiceSettings(BaseSettings):
     )
     executor_backend: Literal["simulated", "local"] = Field(
         default="simulated", description="What carries out placements."
+    )
+    executor_server: Identifier = Field(
+        default="local", description="With local workers: this machine's name in the cell."
+    )
+    executor_slots: Annotated[int, Field(ge=1, le=4096)] = Field(
+        default_factory=lambda: os.cpu_count() or 1,
+        description="With local workers: how many run at once; this machine's cores.",
+    )
+    executor_home: str = Field(
+        default="resilin-home",
+        description="With local workers: the folder of their checkpoints and output.",
+    )
+    executor_device: Literal["cpu", "cuda"] = Field(
+        default="cpu", description="With local workers: whether a slot is a share of CPU or a GPU."
     )

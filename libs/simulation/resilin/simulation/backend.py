@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from resilin.contracts.values import Curve
 from resilin.executor.backend import Report
@@ -108,7 +109,7 @@ class SimulatedBackend:
 
     async def _until(self, moment: float) -> None:
         changed = asyncio.ensure_future(self._changed.wait())
-        waits: list[asyncio.Future[object]] = [changed]
+        waits: list[asyncio.Future[Any]] = [changed]
         if math.isfinite(moment):
             waits.append(asyncio.ensure_future(self._sleep_until(moment)))
         try:

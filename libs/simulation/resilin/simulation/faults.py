@@ -7,6 +7,7 @@ A seed determines a small cell, its jobs and every fault:
   on what it knew and finds itself fenced;
 - a record is appended twice;
 - reports of the executors come late, out of order and twice;
+- curves are known, or have to be found out by profiles;
 - nodes fail and come back; servers are cordoned, removed and added; jobs are cancelled and
   their deadlines moved.
 
@@ -35,11 +36,14 @@ from resilin.contracts.commands import (
     ChangeDeadline,
     Command,
     CordonServer,
+    ImportCurves,
     RemoveServer,
     SubmitJob,
 )
+from resilin.contracts.events import CurveProfiled
+from resilin.contracts.job_specification import WorkerSpecification
 from resilin.contracts.record import LogEntry
-from resilin.contracts.values import StopCost
+from resilin.contracts.values import Curve, StopCost
 from resilin.eventlog.memory import MemoryLog
 from resilin.kernel.decider import Decider
 from resilin.kernel.snapshot import dump, load, state_hash
@@ -59,6 +63,9 @@ __all__ = ["FaultRun", "Faults", "run_seed"]
 LATEST_SECONDS = 5.0
 MARGIN_SECONDS = 600.0
 MOST_SECONDS = 60 * 86_400.0
+# How many seeds have curves that nobody has imported, and jobs with code to try out.
+PROFILED_SHARE = 0.25
+CODE = WorkerSpecification(entrypoint="train.py:Job")
 
 
 @dataclass(slots=True)
@@ -70,6 +77,7 @@ class FaultRun:
         records: Records in the log.
         ignored: Records that did not count.
         faults: How often each kind of fault was injected.
+        profiles: How many jobs were tried out.
         findings: What was wrong, in words; empty for a sound run.
     """
 
@@ -77,6 +85,7 @@ class FaultRun:
     records: int = 0
     ignored: int = 0
     faults: dict[str, int] = field(default_factory=dict)
+    profiles: int = 0
     findings: list[str] = field(default_factory=list)
 
 
@@ -209,11 +218,14 @@ def run_seed(
     run = FaultRun(seed)
     chance = random.Random(f"faults/{seed}")  # noqa: S311 (a simulation)
     commands, physics = _scenario(chance)
+    # A source of its own: the other seeds stay what they were before there were profiles.
+    commands, unknown = _with_unknown_curves(random.Random(f"profiles/{seed}"), commands)  # noqa: S311 (a simulation)
     faults = Faults(chance, share=chance.choice((0.02, 0.05, 0.1)))
     checker = InvariantChecker()
     log = MemoryLog()
 
     def check(entry: LogEntry) -> None:
+        run.profiles += sum(isinstance(event, CurveProfiled) for event in entry.record.events)
         run.findings.extend(str(violation) for violation in checker.fold(entry))
         if run.findings:
             raise _Broken
@@ -223,6 +235,7 @@ def run_seed(
             log,
             commands,
             physics,
+            unknown_curves=unknown,
             chaos=faults,
             observe=check,
             make_deciders=make_deciders,
@@ -317,6 +330,28 @@ def _scenario(chance: random.Random) -> tuple[list[TimedCommand], Physics]:
         seed=chance.randrange(2**32),
     )
     return commands, physics
+
+
+def _with_unknown_curves(
+    chance: random.Random, commands: list[TimedCommand]
+) -> tuple[list[TimedCommand], tuple[Curve, ...]]:
+    """Perhaps let half of the curves be found out by profiles only."""
+    if chance.random() >= PROFILED_SHARE:
+        return commands, ()
+    unknown: list[Curve] = []
+    changed: list[TimedCommand] = []
+    for timed in commands:
+        command = timed.command
+        if isinstance(command, ImportCurves):
+            unknown += [curve for curve in command.curves[1:] if chance.random() < 0.5]
+            known = tuple(curve for curve in command.curves if curve not in unknown)
+            command = command.model_copy(update={"curves": known})
+        elif isinstance(command, SubmitJob):
+            spec = command.job.spec.model_copy(update={"worker": CODE})
+            job = command.job.model_copy(update={"spec": spec})
+            command = command.model_copy(update={"job": job})
+        changed.append(TimedCommand(timed.at_seconds, command))
+    return changed, tuple(unknown)
 
 
 def _interference(

@@ -22,6 +22,7 @@ STEERS_WORKERS = (
     ev.JobCompleted,
     ev.JobFailed,
     ev.JobRejected,
+    ev.AllocationPlanned,
     ev.ProfileRequested,
     ev.WorkerLost,
     ev.ServerAdded,
@@ -31,6 +32,8 @@ STEERS_WORKERS = (
 """What changes the instructions for a job's workers, or which nodes there are."""
 
 _BATCH_REPORTS = 200
+_WAITING_SAMPLES = 10_000
+"""Telemetry may be lost: what cannot be sent in time makes room for what is newer."""
 
 
 class BackendInput:
@@ -47,18 +50,32 @@ class BackendInput:
         self._backend = backend
         self._send_sample = send_sample
         self._reports: deque[ev.Event] = deque()
+        self._samples: deque[StepSample] = deque(maxlen=_WAITING_SAMPLES)
+        self._sampled = asyncio.Event()
         self._leads = False
         self._taking = 0
 
     async def run(self, wake: Callable[[], None]) -> None:
         """See :class:`~resilin.runtime.ports.Input`."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._send())
+            while True:
+                reports = await self._backend.reports()
+                self._samples += [each for each in reports if isinstance(each, StepSample)]
+                if self._samples:
+                    self._sampled.set()
+                if self._leads:
+                    self._reports += [each for each in reports if not isinstance(each, StepSample)]
+                    wake()
+
+    async def _send(self) -> None:
+        """Send telemetry beside the rest: facts do not wait for it."""
         while True:
-            reports = await self._backend.reports()
-            if self._leads:
-                self._reports += [each for each in reports if not isinstance(each, StepSample)]
-                wake()
+            await self._sampled.wait()
+            self._sampled.clear()
+            samples = [*self._samples]
+            self._samples.clear()
             # Together: a topic may hold each of them back for a moment, to send many at once.
-            samples = [each for each in reports if isinstance(each, StepSample)]
             await asyncio.gather(*map(self._send_sample, samples))
 
     async def lead(self, state: ExecutorState, now_seconds: float) -> None:
@@ -98,11 +115,14 @@ class BackendInput:
 
     def folded(self, state: ExecutorState, entry: LogEntry, now_seconds: float) -> None:
         """Hand on what an entry changes."""
-        if not any(isinstance(event, STEERS_WORKERS) for event in entry.record.events):
+        steering = [each for each in entry.record.events if isinstance(each, STEERS_WORKERS)]
+        if not steering:
             return
-        jobs = [
-            event.job_id
-            for event in entry.record.events
-            if isinstance(event, STEERS_WORKERS) and hasattr(event, "job_id")
-        ]
+        jobs: list[str] = []
+        for event in steering:
+            if isinstance(event, ev.AllocationPlanned):
+                # Another batch, or learning rate, comes into force without a stop.
+                jobs += (change.job_id for change in event.changes)
+            elif hasattr(event, "job_id"):
+                jobs.append(event.job_id)
         self._backend.carry_out(state, instructions(state, jobs), now_seconds)

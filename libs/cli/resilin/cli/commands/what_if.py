@@ -21,7 +21,7 @@ from resilin.report.history import History, JobHistory
 from resilin.report.summary import summarize
 from resilin.simulation.cluster import Physics
 from resilin.simulation.simulation import TimedCommand
-from resilin.simulation.what_if import Circumstances, recorded_commands, under
+from resilin.simulation.what_if import Circumstances, profiled_curves, recorded_commands, under
 
 __all__ = ["command"]
 
@@ -58,6 +58,7 @@ def command(
     with open_log(log_file) as log:
         recorded = fold_history(log.read(), log_file)
         commands = list(recorded_commands(log.read()))
+        profiles = profiled_curves(log.read())
     if not any(isinstance(timed.command, SubmitJob) for timed in commands):
         raise InputError(f"{log_file}: no job was submitted, so there is nothing to run again")
     circumstances = Circumstances(
@@ -71,7 +72,7 @@ def command(
         changed = list(under(circumstances, commands))
     except ValueError as error:
         raise InputError(f"{log_file}: {error}") from None
-    again = run(MemoryLog(), changed, _physics(changed), "running again")
+    again = run(MemoryLog(), changed, _physics(changed), "running again", unknown_curves=profiles)
     summaries = [summarize(recorded).as_dict(), summarize(again).as_dict()]
     changes = list(_changes(recorded, again))
     answer = {

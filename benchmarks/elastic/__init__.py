@@ -1,0 +1,1 @@
+"""The elastic worker runtime, measured: ``python -m benchmarks.elastic``."""
