@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Spread, Table, spread_of
+from benchmarks.harness import Table, spread_of
 
 __all__ = ["Options", "Part", "Result", "Row", "in_units", "load_average", "table_of"]
 
@@ -107,8 +107,3 @@ def table_of(rows: Sequence[Row], notes: Sequence[str]) -> Table:
         table.notes.append(f"{row.number}: {row.how}")
     table.notes += notes
     return table
-
-
-def percent(spread: Spread) -> str:
-    """Write a spread of ratios in percent."""
-    return f"{Spread(spread.median * 100, spread.least * 100, spread.most * 100)} %"

@@ -126,6 +126,27 @@ def test_2_a_job_that_ends_twice(first: ev.Event, second: ev.Event) -> None:
     assert found(log) == [(offset, 2)]
 
 
+@pytest.mark.parametrize("second", ENDS[1:], ids=lambda event: type(event).__name__)
+def test_2_an_end_that_was_overtaken_by_another(second: ev.Event) -> None:
+    log = a_cell().given(submitted("a"), admitted("a"))
+    basis = log.add(placed("a", 1, {"s1": (0,)}))
+    overtaking = log.add(ENDS[3] if isinstance(second, ev.JobCancelled) else ENDS[1])
+    log.add(second, basis=basis)
+    assert found(log) == []
+    knew = log.add(second, basis=overtaking)
+    assert found(log) == [(knew, 2)]
+
+
+def test_2_a_placement_that_was_overtaken_by_the_end() -> None:
+    log = a_cell().given(submitted("a"))
+    basis = log.add(admitted("a"))
+    overtaking = log.add(ev.JobCancelled(job_id="a"))
+    log.add(placed("a", 1, {"s1": (0,)}), basis=basis)
+    assert found(log) == []
+    knew = log.add(placed("a", 1, {"s1": (0,)}), basis=overtaking)
+    assert found(log) == [(knew, 2)]
+
+
 @pytest.mark.parametrize("end", ENDS, ids=lambda event: type(event).__name__)
 def test_2_a_job_that_ends_without_having_been_submitted(end: ev.Event) -> None:
     log = a_cell()

@@ -36,7 +36,7 @@ from resilin.contracts.job_specification import (
     Workload,
 )
 from resilin.contracts.record import LogEntry
-from resilin.contracts.topics import JOBS_COMMANDS, SERVICES
+from resilin.contracts.topics import JOBS_COMMANDS
 from resilin.contracts.values import StopCost
 from resilin.eventlog.kafka import KafkaConnection, KafkaLog, KafkaTopic
 from resilin.kernel.decider import Decider
@@ -152,9 +152,11 @@ class Chaos:
             instance.signal(signal.SIGCONT)
         asleep = [instance for _, instance in self.frozen]
         awake = [each for each in self.services.instances if each.running and each not in asleep]
-        if not awake:
+        self.rng.shuffle(awake)
+        # One that stands by or leads: to kill what is only starting harms nobody.
+        victim = next((each for each in awake if each.ready()), None)
+        if victim is None:
             return
-        victim = self.rng.choice(awake)
         if self.rng.random() < 0.2 and len(asleep) < 2:
             victim.signal(signal.SIGSTOP)
             self.frozen.append((now + SESSION_SECONDS * self.rng.uniform(1.5, 3.0), victim))
@@ -311,10 +313,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, help="keep the output of all processes here")
     options = parser.parse_args()
-    assert set(SERVICES) == {decider.service for decider in deciders()}
-    with tempfile.TemporaryDirectory() as directory:
-        outcome = run(options.kills, options.seed, Path(directory))
+    if options.keep is not None:
+        options.keep.mkdir(parents=True)
+        outcome = run(options.kills, options.seed, options.keep.absolute())
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            outcome = run(options.kills, options.seed, Path(directory))
     sys.stdout.write(f"{outcome}\n")
     return 1 if outcome.problems else 0
 

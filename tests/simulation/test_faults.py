@@ -70,6 +70,7 @@ def test_every_kind_of_fault_occurs() -> None:
         for kind, count in run_of(seed).faults.items():
             counts[kind] = counts.get(kind, 0) + count
     assert counts.keys() == {
+        "record overtaken",
         "record repeated",
         "report delayed",
         "report repeated",

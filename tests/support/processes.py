@@ -72,6 +72,11 @@ class ServiceInstance:
         except OSError:
             return None
 
+    def ready(self) -> bool:
+        """Whether it has folded the log."""
+        standing = self.standing() if self.running else None
+        return standing is not None and bool(standing["ready"])
+
     def metrics(self) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as page:
             return str(page.read().decode())

@@ -309,7 +309,7 @@ class JobMachine:
                 continue
             if self._members.get(worker.slot) != worker.worker_id:
                 del self._workers[worker.worker_id]  # not wanted any more before it began
-            elif worker.slot not in busy:
+            elif True:
                 worker.started_at = now
                 busy.add(worker.slot)
                 self._do(StartWorker(worker.worker_id, worker.slot))

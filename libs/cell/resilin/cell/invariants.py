@@ -65,7 +65,8 @@ class InvariantChecker:
         self._fence = Fence()
         self._timestamps: dict[int, float] = {}
         self._newest_timestamp = float("-inf")
-        self._outcomes: dict[str, str] = {}
+        self._outcomes: dict[str, tuple[str, int]] = {}
+        self._basis = -1
         self._progress: dict[str, float] = {}
         self._excused: dict[str, str] = {}
         self._found: list[Violation] = []
@@ -75,6 +76,7 @@ class InvariantChecker:
     def fold(self, entry: LogEntry) -> list[Violation]:
         """Fold the next entry; return what is wrong after it."""
         self._offset = entry.offset
+        self._basis = entry.record.basis
         self._found = []
         self._check_clock(entry)
         if not self._fence.admit(entry):
@@ -129,23 +131,34 @@ class InvariantChecker:
     def _submitted(self, event: ev.JobSubmitted) -> None:
         if event.job_id in self._outcomes:
             self._report(2, f"job {event.job_id} was submitted twice")
-        self._outcomes[event.job_id] = ""
+        self._outcomes[event.job_id] = ("", self._offset)
 
     def _ends(
         self, event: ev.JobRejected | ev.JobCancelled | ev.JobCompleted | ev.JobFailed
     ) -> None:
-        name, before = type(event).__name__, self._outcomes.get(event.job_id)
+        name, (before, _) = type(event).__name__, self._outcomes.get(event.job_id, (None, -1))
         if before is None:
             self._report(2, f"{name} for job {event.job_id}, which was never submitted")
+        elif before and self._overtaken(event.job_id):
+            return
         elif before:
             self._report(2, f"{name} for job {event.job_id}, which had {before}")
-        self._outcomes[event.job_id] = name
+        self._outcomes[event.job_id] = (name, self._offset)
         self._excused.pop(event.job_id, None)
         self._progress.pop(event.job_id, None)
 
+    def _overtaken(self, job_id: str) -> bool:
+        """Say whether a job ended in a record that the writer of this one had not seen.
+
+        Two services write at once: one cancels while the other completes. The log's order
+        decides, every fold ignores the later end, and no writer is to blame.
+        """
+        outcome, offset = self._outcomes.get(job_id, ("", -1))
+        return bool(outcome) and offset > self._basis
+
     def _completed(self, event: ev.JobCompleted) -> None:
         job = self._cell.jobs.get(event.job_id)
-        if job is not None and job.promised and job.deadline_seconds is not None:
+        if job is not None and job.live and job.promised and job.deadline_seconds is not None:
             late = self._now_seconds - job.deadline_seconds
             if late > ROUNDING_SECONDS and event.job_id not in self._excused:
                 self._report(3, f"job {event.job_id} was done {late:.3f} s after its deadline")
@@ -247,7 +260,8 @@ class InvariantChecker:
         job = self._cell.jobs.get(event.job_id)
         workers = gpu_sets.count(event.gpus)
         if job is None or not job.live:
-            self._report(2, f"job {event.job_id} was placed while not live")
+            if not self._overtaken(event.job_id):
+                self._report(2, f"job {event.job_id} was placed while not live")
         elif not job.job.spec.elastic.allows(workers):
             self._report(10, f"job {event.job_id} may not have {workers} workers")
 
@@ -286,7 +300,6 @@ class InvariantChecker:
                     self._report(
                         4, f"the plan of job {job.job_id} ends at {finish}, after its deadline"
                     )
-
 
     def _excuse_late_starts(self, margin: float) -> None:
         """Excuse everybody if a job stands still for longer than the cell's settings say.

@@ -178,7 +178,7 @@ def _lines(panel: Panel) -> str:
         text = escaped(readable(panel.measure, share * highest))
         parts.append(f'<path class="grid" d="M{left} {y}H{right}"/>')
         parts.append(f'<text x="{left - 6}" y="{y}" dy=".32em" text-anchor="end">{text}</text>')
-    for place in range(0, len(panel.labels), max(1, len(panel.labels) // 4)):
+    for place in range(0, len(panel.labels), max(1, len(panel.labels) // 3)):
         x = number(left + place / steps * (right - left))
         label = escaped(panel.labels[place])
         parts.append(f'<text x="{x}" y="{bottom + 18}" text-anchor="middle">{label}</text>')

@@ -173,6 +173,8 @@ class History:
         self, event: ev.JobPlaced | ev.JobMigrated | ev.JobSuspended, now: float
     ) -> None:
         job = self.jobs[event.job_id]
+        if job.outcome.terminal:
+            return  # placed by one service while another ended it
         workers = 0 if isinstance(event, ev.JobSuspended) else gpu_sets.count(event.gpus)
         if isinstance(event, ev.JobMigrated):
             job.migrations += 1
@@ -182,6 +184,8 @@ class History:
 
     def _note_end(self, job_id: str, outcome: Phase, reason: str, now: float) -> None:
         job = self.jobs[job_id]
+        if job.outcome.terminal:
+            return  # ended by two services at once: the first counts
         job.outcome, job.reason, job.ended_at_seconds = outcome, reason, now
         if job.allocation and job.allocation[-1][1]:
             job.allocation.append((now, 0))

@@ -62,6 +62,9 @@ __all__ = ["FaultRun", "Faults", "run_seed"]
 # What one disturbance may cost a promise; the cell's promise margin covers many of them.
 LATEST_SECONDS = 5.0
 MARGIN_SECONDS = 600.0
+# How many records others overtake, and by how many at most.
+OVERTAKEN_SHARE = 0.2
+MOST_OVERTAKING = 3
 MOST_SECONDS = 60 * 86_400.0
 # How many seeds have curves that nobody has imported, and jobs with code to try out.
 PROFILED_SHARE = 0.25
@@ -102,6 +105,7 @@ class Faults:
         self._snapshots: dict[str, bytes] = {}
         self._said_until: dict[str, float] = {}
         self._busy = False
+        self._overtaking = False
 
     def next_seconds(self) -> float:
         """Return when something that was broken is mended."""
@@ -120,6 +124,16 @@ class Faults:
             self._busy = True
             mend(simulation)
             self._busy = False
+
+    def before_append(self, simulation: Simulation) -> None:
+        """Perhaps let other services append first, as they do where all run at once."""
+        if self._busy or self._overtaking or self._chance.random() >= OVERTAKEN_SHARE:
+            return
+        self._overtaking = True
+        for _ in range(self._chance.randrange(1, MOST_OVERTAKING + 1)):
+            if simulation.act_once():
+                self._count("record overtaken")
+        self._overtaking = False
 
     def after_append(self, simulation: Simulation, entry: LogEntry) -> None:
         """Perhaps break something, at this very record."""

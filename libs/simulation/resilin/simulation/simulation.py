@@ -147,6 +147,10 @@ class Chaos(Protocol):
         """Act, at the beginning of everything that happens at a moment."""
         ...
 
+    def before_append(self, simulation: Simulation) -> None:
+        """Let others be quicker: their records come between a record's basis and itself."""
+        ...
+
     def after_append(self, simulation: Simulation, entry: LogEntry) -> None:
         """Kill, pause, resume or start instances, right after an entry was delivered."""
         ...
@@ -189,6 +193,7 @@ class Simulation:
         self._observe = observe
         self._make_deciders = make_deciders
         self._started = 0
+        self._runs = False
         self._inbox: deque[Report] = deque()
         self._late: list[tuple[float, int, Report]] = []
         self.now_seconds = commands[0].at_seconds if commands else 0.0
@@ -243,6 +248,8 @@ class Simulation:
 
     def append(self, instance: Instance, record: Record) -> None:
         """Append an instance's record and let everyone fold it."""
+        if self._chaos is not None and self._runs:
+            self._chaos.before_append(self)
         offset = self._log.append(record)
         instance.host.appended(offset)
         self._deliver(LogEntry(offset, record))
@@ -300,6 +307,7 @@ class Simulation:
 
     def run(self, until_seconds: float = math.inf) -> None:
         """Run until every job has ended and every command was sent, or until a time."""
+        self._runs = True
         self._settle()
         while not self._over():
             moment = self._next_moment()
@@ -336,8 +344,12 @@ class Simulation:
         """Do everything that is to be done at this moment."""
         if self._chaos is not None:
             self._chaos.act(self)
-        while self._take_in() or self._decide() or self._tick():
+        while self.act_once():
             pass
+
+    def act_once(self) -> bool:
+        """Do one of the things that are to be done at this moment; say whether one was."""
+        return self._take_in() or self._decide() or self._tick()
 
     def _take_in(self) -> bool:
         self._collect_reports()
@@ -359,7 +371,7 @@ class Simulation:
 
     def _take_report(self) -> bool:
         leader = self.leader(ExecutorDecider.service)
-        while leader is not None and self._inbox:
+        while leader is not None and leader.host.may_append and self._inbox:
             report = self._inbox.popleft()
             record = leader.accept(report, self.now_seconds)
             if record is not None:
@@ -371,7 +383,7 @@ class Simulation:
         # Telemetry may be lost; a service without a leader just misses it.
         for service in (MetricCollectorDecider.service, StabilityDetectorDecider.service):
             leader = self.leader(service)
-            if leader is not None:
+            if leader is not None and leader.host.may_append:
                 record = leader.accept(sample, self.now_seconds)
                 if record is not None:
                     self.append(leader, record)
@@ -385,6 +397,8 @@ class Simulation:
         leader = self.leader(AdmissionDecider.service)
         command = None if leader is None else self._next_command(leader)
         if leader is None or command is None or command.at_seconds > self.now_seconds:
+            return False
+        if not leader.host.may_append:
             return False
         position = leader.host.folded.state.positions.get(f"{JOBS_COMMANDS.name}/0", -1) + 1
         source = SourcePosition(topic=JOBS_COMMANDS.name, offset=position)
