@@ -105,6 +105,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "allocator",
         "executor",
         "agent",
+        "elastic",
         "embedded",
         "evaluation",
     },

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -81,15 +82,20 @@ class Run(LocalRun):
 
     # --- while it runs ---------------------------------------------------------------------
 
-    def step_of(self, worker_id: str) -> int:
-        """Return the newest step that a worker has recorded; 0 before its first."""
+    def tail(self, worker_id: str) -> list[Line]:
+        """Return the newest steps that a worker has recorded."""
         try:
             with (self.folder / "steps" / f"{worker_id}.jsonl").open("rb") as file:
-                file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))
-                whole = [line for line in file.read().split(b"\n")[:-1] if line.endswith(b"}")]
+                start = max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES)
+                file.seek(start)
+                texts = file.read().split(b"\n")[1 if start else 0 : -1]
         except FileNotFoundError:
-            return 0
-        return int(json.loads(whole[-1])["step"]) if whole else 0
+            return []
+        return [_line(worker_id, json.loads(text)) for text in texts if text.endswith(b"}")]
+
+    def step_of(self, worker_id: str) -> int:
+        """Return the newest step that a worker has recorded; 0 before its first."""
+        return max((line.step for line in self.tail(worker_id)), default=0)
 
     async def more_steps(self, count: int, workers: Sequence[str] | None = None) -> None:
         """Wait until each of these (or of those that are wanted) has done so many more steps."""

@@ -273,6 +273,13 @@ def test_the_end_is_told_once_and_everything_is_released() -> None:
     assert job.instruct(2, 0) == [], "a generation placed too late"
 
 
+def test_there_is_one_end_and_the_first_one_counts() -> None:
+    job = training(0)
+    job.say(ctl.Completed(generation=1, iterations_done=100.0))
+    assert reports(job.say(ctl.Failed(generation=1, reason="Late", message="no"))) == []
+    assert reports(job.end(job.worker(0), RAISED)) == ["WorkersReleased"]
+
+
 def test_where_it_stands_can_be_told_again() -> None:
     job = Job()
     assert job.machine.restated() == []
@@ -509,6 +516,7 @@ STEPS = st.lists(
         st.tuples(st.just("left"), st.integers(0, 3)),
         st.tuples(st.just("failed"), st.integers(0, 3), st.integers(0, 2)),
         st.tuples(st.just("completed")),
+        st.tuples(st.just("user failed")),
         st.tuples(st.just("link")),
         st.tuples(st.just("tick"), st.sampled_from([0.5, 3.0, 40.0, 120.0])),
     ),
@@ -539,6 +547,8 @@ def told(job: Job, step: tuple[object, ...], generation: int) -> int:
             job.say(lost_by_leader(names[place % len(names)], survivors))
         case ("completed",):
             job.say(ctl.Completed(generation=generation, iterations_done=1000.0))
+        case ("user failed",):
+            job.say(ctl.Failed(generation=generation, reason="UserCodeFailed", message="no"))
         case ("link",):
             job.put(Linked())
         case ("tick", float(seconds)):

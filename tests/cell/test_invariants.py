@@ -27,6 +27,7 @@ from tests.support.events import (
     suspended,
     switched,
     worker_lost,
+    worker_replaced,
 )
 from tests.support.log import HandMadeLog, a_cell, violations
 
@@ -210,6 +211,7 @@ def test_3_a_job_without_a_promise_may_be_late() -> None:
 EXCUSES: list[list[ev.Event]] = [
     [measured("a", 1, 4, 3.9)],
     [worker_lost("a", 1)],
+    [worker_replaced("a", 1)],
     [lost("s1")],
     [lost("s2")],
     [joined("s1", 2)],

@@ -309,7 +309,7 @@ class JobMachine:
                 continue
             if self._members.get(worker.slot) != worker.worker_id:
                 del self._workers[worker.worker_id]  # not wanted any more before it began
-            elif True:
+            elif worker.slot not in busy:
                 worker.started_at = now
                 busy.add(worker.slot)
                 self._do(StartWorker(worker.worker_id, worker.slot))
@@ -687,7 +687,7 @@ def _told(worker: _Worker, how: Exit) -> str:
 # What libraries say when memory that they asked for is not to be had.
 _NO_MEMORY = (
     *("MemoryError", "not enough memory", "can't allocate memory", "Cannot allocate memory"),
-    *("bad_alloc", "CUDA out of memory", "OutOfMemoryError"),
+    *("bad_alloc", "CUDA out of memory", "OutOfMemoryError", "failed to map segment"),
 )
 
 

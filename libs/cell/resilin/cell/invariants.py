@@ -154,7 +154,7 @@ class InvariantChecker:
         decides, every fold ignores the later end, and no writer is to blame.
         """
         outcome, offset = self._outcomes.get(job_id, ("", -1))
-        return bool(outcome) and offset > self._basis
+        return bool(outcome) and self._basis < offset < self._offset
 
     def _completed(self, event: ev.JobCompleted) -> None:
         job = self._cell.jobs.get(event.job_id)

@@ -18,6 +18,7 @@ _COMMANDS = (
     "up",
     "down",
     "submit",
+    "run",
     "list",
     "describe",
     "watch",

@@ -163,6 +163,8 @@ async def _together(live: LiveService[Any], background: Sequence[Awaitable[objec
         for task in tasks:
             if task.done():
                 task.result()
+        if not tasks[0].done():
+            raise RuntimeError("something beside the service ended by itself")
     finally:
         for task in tasks:
             task.cancel()

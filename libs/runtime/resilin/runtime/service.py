@@ -326,14 +326,14 @@ class LiveService(Generic[State]):
         for observer in self._observers:
             observer.appended(record, seconds)
         self.host.appended(offset)
-        self._fold_pending(below=offset)
+        self._fold_pending()
         if self.host.folded.offset == offset - 1:
             self._fold(LogEntry(offset, record))
 
-    def _fold_pending(self, below: float = float("inf")) -> None:
+    def _fold_pending(self) -> None:
         for observer in self._observers:
             observer.lag(len(self._pending))
-        while self._pending and self._pending[0].offset < below:
+        while self._pending:
             self._fold(self._pending.popleft())
 
     def _fold(self, entry: LogEntry) -> None:
