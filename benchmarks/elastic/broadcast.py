@@ -35,9 +35,7 @@ async def measure_broadcast(options: Options, folder: Path) -> Result:
             "rounds": WARM_UP_ROUNDS + max(options.repetitions, options.count(15)),
             "width": options.count(4096, 32),
         }
-        answers = await asyncio.gather(
-            *(_answer(task | {"rank": rank}) for rank in range(workers))
-        )
+        answers = await asyncio.gather(*(_answer(task | {"rank": rank}) for rank in range(workers)))
         size = answers[0]["bytes"]
         times: dict[str, list[float]] = {}
         for kind in ("state", "bare"):

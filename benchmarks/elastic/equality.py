@@ -64,7 +64,9 @@ async def _train(
     }
     async with Run("Regression", folder, **fields) as run:
         # Those that join are warm beforehand, or 300 steps would be over before they are.
-        spare = await run.standby(sum(max(0, b - a) for a, b in zip((0, *sizes), sizes, strict=False)))
+        spare = await run.standby(
+            sum(max(0, b - a) for a, b in zip((0, *sizes), sizes, strict=False))
+        )
         for size in sizes:
             stay = list(run.wanted[1:] if size < len(run.wanted) else run.wanted)[:size]
             stay += [spare.pop(0) for _ in range(size - len(stay))]

@@ -71,7 +71,11 @@ def _recovery(loss: _Loss, steps: dict[str, list[Line]]) -> tuple[float, float]:
 
 
 async def _losses(
-    job: str, folder: Path, ranks: list[int], number: signal.Signals, **fields: Any  # noqa: ANN401 (a program's)
+    job: str,
+    folder: Path,
+    ranks: list[int],
+    number: signal.Signals,
+    **fields: Any,  # noqa: ANN401 (a program's)
 ) -> tuple[list[float], list[float], int]:
     """Lose these ranks, one after the other; return recoveries, paces and steps lost."""
     async with Run(job, folder, **fields) as run:

@@ -120,7 +120,9 @@ def _step_times(figures: _Figures, steps: dict[str, list[Line]]) -> None:
             figures.step_seconds.setdefault(size, []).append(line.end - line.start)
 
 
-async def _measure(job: str, options: Options, folder: Path, settle: int, **fields: Any) -> _Figures:  # noqa: ANN401 (a program's)
+async def _measure(
+    job: str, options: Options, folder: Path, settle: int, **fields: Any
+) -> _Figures:  # noqa: ANN401 (a program's)
     async with Run(job, folder, **fields) as run:
         changes = await _changes(run, options.repetitions, settle)
     return _figures(run, changes)
@@ -150,11 +152,9 @@ def _stop_row(number: int, what: str, target: float, figures: _Figures) -> Row:
     )
 
 
-def _rest_row(small: _Figures | None, large: _Figures | None) -> Row:
+def _rest_row(workloads: dict[str, _Figures]) -> Row:
     said, medians, values = [], [], {}
-    for name, figures in (("small", small), ("22M", large)):
-        if figures is None:
-            continue
+    for name, figures in workloads.items():
         for way in ("1->2", "2->3"):
             rests = [
                 max(stop.seconds - stop.broadcast_seconds for stop in stops)
@@ -175,11 +175,9 @@ def _rest_row(small: _Figures | None, large: _Figures | None) -> Row:
     )
 
 
-def _in_row(small: _Figures | None, large: _Figures | None) -> Row:
+def _in_row(workloads: dict[str, _Figures]) -> Row:
     said, medians, values, lost = [], [], {}, 0
-    for name, figures in (("small", small), ("22M", large)):
-        if figures is None:
-            continue
+    for name, figures in workloads.items():
         ratios = figures.ratios("3->2")
         stops = [_longest(stops) for stops in figures.live["3->2"]]
         said.append(
@@ -206,19 +204,19 @@ _kept: dict[str, _Figures] = {}
 
 
 async def measure_small(options: Options, folder: Path) -> Result:
-    """Measure row 1, and keep what rows 3 and 5 need."""
+    """Measure row 1, and rows 3 and 5 of the small network alone: the large one follows."""
     figures = _kept["small"] = await _measure("SmallCnn", options, folder, options.count(15, 3))
     row = _stop_row(1, "stop time / stop-resume, scale-out, 0.16M parameters", 0.5, figures)
-    return Result([row])
+    return Result([row, _rest_row({"small": figures}), _in_row({"small": figures})])
 
 
 async def measure_large(options: Options, folder: Path) -> Result:
-    """Measure row 2, and rows 3 and 5 with what there is."""
+    """Measure row 2, and rows 3 and 5 of both networks, if the small one was measured."""
     fields: dict[str, Any] = {"hyperparameters": {"width": 32}} if options.tiny else {}
     figures = await _measure("LargeMlp", options, folder, options.count(4, 3), **fields)
     row = _stop_row(2, "stop time / stop-resume, scale-out, 22M with momentum", 5.0, figures)
-    small = _kept.get("small")
-    return Result([row, _rest_row(small, figures), _in_row(small, figures)])
+    both = _kept | {"22M": figures}
+    return Result([row, _rest_row(both), _in_row(both)])
 
 
 # --- a standby worker ----------------------------------------------------------------------

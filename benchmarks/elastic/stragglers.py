@@ -64,9 +64,7 @@ async def _reports(
 ) -> list[Report]:
     """Train for so many steps; return the means of each few of them."""
     folder.mkdir()
-    async with Run(
-        "Paced", folder, global_batch=50, hyperparameters=hyperparameters
-    ) as run:
+    async with Run("Paced", folder, global_batch=50, hyperparameters=hyperparameters) as run:
         await run.grown_to(WORKERS)
         names = run.wanted
         await run.more_steps(steps)

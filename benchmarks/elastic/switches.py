@@ -110,7 +110,9 @@ async def measure_switches(options: Options, folder: Path) -> Result:
             run.ticking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await run.ticking
-        stopped = [said.stopped_seconds for said in run.reports if isinstance(said, GenerationSwitched)]
+        stopped = [
+            said.stopped_seconds for said in run.reports if isinstance(said, GenerationSwitched)
+        ]
     return Result([_row(samples, count, joins, seconds, stopped)])
 
 

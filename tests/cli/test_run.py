@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from resilin.cli.job_file import read_jobs
@@ -68,7 +71,7 @@ NUMBER = 3
 
 @pytest.fixture
 def code(tmp_path):
-    file = tmp_path / "code" / "jobs.py"
+    file = tmp_path / "research" / "jobs.py"
     file.parent.mkdir()
     file.write_text(CODE)
     return file
@@ -161,8 +164,8 @@ def test_an_end_by_a_metric_needs_a_bound(resilin, code) -> None:
 
 def test_a_module_is_found_from_the_working_directory(resilin, code, monkeypatch) -> None:
     monkeypatch.chdir(code.parent.parent)
-    worker = specification(resilin, "code.jobs:Counting")["spec"]["worker"]
-    assert worker["entrypoint"] == "code.jobs:Counting"
+    worker = specification(resilin, "research.jobs:Counting")["spec"]["worker"]
+    assert worker["entrypoint"] == "research.jobs:Counting"
     assert worker["directory"] == str(code.parent.parent)
 
 
@@ -284,11 +287,12 @@ def test_a_class_trains_to_its_end(resilin, tmp_path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "line.py").write_text(REAL)
     home = tmp_path / "home"
-    assert resilin("up", "--home", home, "--slots", 1).code == 0
+    program = (sys.executable, "-m", "resilin.cli")
+    subprocess.run([*program, "up", "--home", home, "--slots", "1"], check=True)
     try:
         followed = ("--home", home, "--follow", "--timeout", 300)
         ended = resilin("run", f"{tmp_path / 'line.py'}:Line", "--deadline", "1h", *followed)
     finally:
-        resilin("down", "--home", home)
+        subprocess.run([*program, "down", "--home", home], check=True)
     assert ended.code == 0, ended.stderr
     assert "a model is made" in ended.stdout

@@ -207,3 +207,32 @@ def test_a_model_with_nothing_to_train_is_refused() -> None:
         parameter.requires_grad_(False)
     with pytest.raises(ValueError, match="no parameter to train"):
         GradientBuckets(net.parameters(), 100)
+
+
+class Overdue:
+    """A collective that ends just after the slice of time that it was waited for."""
+
+    def __init__(self, failure: str | None) -> None:
+        self.failure = failure
+        self.waits = 0
+
+    def wait(self, timeout: Any = None) -> bool:
+        self.waits += 1
+        if self.waits == 1:
+            raise RuntimeError("Operation timed out!")
+        if self.failure is not None:
+            raise RuntimeError(self.failure)
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+
+def test_a_collective_that_ends_just_after_its_slice_has_not_failed() -> None:
+    def story(rank: int, group: Group) -> None:
+        group.wait(Overdue(None), never)
+        assert group.arrived(Overdue(None))
+        with pytest.raises(GroupBroken, match="reset by peer"):
+            group.wait(Overdue("reset by peer"), never)
+
+    together(1, story)

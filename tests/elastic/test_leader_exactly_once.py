@@ -35,6 +35,8 @@ def disturb(world: World) -> None:
             world.kill(worker)
     elif kind < 0.90:
         world.stop()
+    elif kind < 0.94 and trainers:
+        world.break_one(world.chance.choice(trainers))
     else:
         world.tick(1.5)
 

@@ -291,6 +291,32 @@ def test_a_failed_collective_without_a_death_is_repeated_by_all_after_a_while() 
     assert (plan.kind, plan.members) == ("restart", ("a", "b"))
 
 
+def test_a_resize_does_not_hide_that_a_collective_has_failed() -> None:
+    story = Story()
+    story.start("a", "b")
+    story.hears("a", msg.Broken(number=1, message="connection reset"))
+    story.agent(resize(2, "b"))
+    story.ticks(1.2)
+    plan = story.leader.proposal
+    assert plan is not None
+    assert plan.kind == "restart"
+
+
+def test_a_collective_that_fails_while_a_change_is_under_way_restarts_as_well() -> None:
+    story = Story()
+    story.start("a", "b")
+    story.agent(resize(2, "b"))
+    story.hears("a", msg.Broken(number=1, message="connection reset"))
+    story.ticks(1.2)
+    plan = story.leader.proposal
+    assert plan is not None
+    assert (plan.kind, plan.members) == ("restart", ("b",))
+    story.train("b", step=3)
+    plan = story.leader.proposal
+    assert plan is not None
+    assert (plan.kind, plan.generation) == ("switch", 2)
+
+
 def test_a_silent_worker_loses_its_lease_and_its_name() -> None:
     story = Story()
     story.start("a", "b")

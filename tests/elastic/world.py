@@ -352,6 +352,10 @@ class World:
                 return
         worker.end()
 
+    def break_one(self, worker: SimWorker) -> None:
+        """A connection breaks though nobody dies."""
+        self._break(worker)
+
     def _break(self, worker: SimWorker) -> None:
         worker.broken = True
         worker.say(msg.Broken(number=worker.number, message="peer gone"))

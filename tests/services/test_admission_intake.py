@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.contracts.strategies import models
 from tests.support.events import add_server, submit
@@ -42,14 +42,13 @@ def recorded(*facts: ev.Event) -> bytes:
     return written
 
 
-def a_state() -> AdmissionState:
-    return folded(a_cell(), AdmissionDecider())
+STATE: AdmissionState = folded(a_cell(), AdmissionDecider())
 
 
 def answered(payload: bytes) -> ReceivedCommand | UnreadableCommand:
     """Read a message and take it in, as the service does; nothing may be raised."""
     item = read(payload)
-    facts = facts_of(a_state(), item)
+    facts = facts_of(STATE, item)
     assert len(facts) == 1
     recorded(*facts)
     if isinstance(item, UnreadableCommand):
@@ -79,7 +78,6 @@ def test_any_json_has_an_answer(value: object) -> None:
     assert isinstance(answered(json.dumps(value).encode()), UnreadableCommand)
 
 
-@settings(max_examples=200)
 @given(commands, st.data())
 def test_a_command_with_something_wrong_in_it_has_an_answer(
     command: cmd.Command, data: st.DataObject
@@ -179,7 +177,7 @@ def test_the_facts_of_the_largest_batch_fit_a_record() -> None:
         "hyperparameters": {f"h{number}": "@" for number in range(256)},
     }
     written = json.dumps(content, separators=(",", ":")).replace('"@"', "1e15").encode()
-    facts = facts_of(a_state(), read(written))
+    facts = facts_of(STATE, read(written))
     assert isinstance(facts[0], ev.JobSubmitted)
     growth = len(recorded(*facts)) / len(written)
     assert growth * BATCH_BYTES < CELL_EVENTS.message_bytes_max

@@ -123,11 +123,11 @@ def test_a_batch_has_one_report_of_each_job_in_order() -> None:
     async def story() -> None:
         async with Shell() as shell:
             await shell.lead()
-            await shell.report(switched("a", 1), switched("b", 1), progressed("a", 1, 5.0))
-            await shell.report(switched("c", 1))
+            await shell.report(switched("a", 1, 1), switched("b", 1, 1), progressed("a", 1, 5.0))
+            await shell.report(switched("c", 1, 1))
             assert shell.wakes == 2
-            assert await shell.batch() == [switched("a", 1), switched("b", 1)]
-            assert await shell.batch() == [progressed("a", 1, 5.0), switched("c", 1)]
+            assert await shell.batch() == [switched("a", 1, 1), switched("b", 1, 1)]
+            assert await shell.batch() == [progressed("a", 1, 5.0), switched("c", 1, 1)]
             assert await shell.batch() == []
 
     asyncio.run(story())
@@ -137,13 +137,13 @@ def test_what_is_said_of_a_node_goes_alone() -> None:
     async def story() -> None:
         async with Shell() as shell:
             await shell.lead()
-            await shell.report(switched("a", 1), joined("s1"), lost("s2"), switched("b", 1))
+            await shell.report(switched("a", 1, 1), joined("s1"), lost("s2"), switched("b", 1, 1))
             batches = [await shell.batch() for _ in range(4)]
             assert batches == [
-                [switched("a", 1)],
+                [switched("a", 1, 1)],
                 [joined("s1")],
                 [lost("s2")],
-                [switched("b", 1)],
+                [switched("b", 1, 1)],
             ]
 
     asyncio.run(story())
@@ -153,7 +153,7 @@ def test_a_batch_is_bounded() -> None:
     async def story() -> None:
         async with Shell() as shell:
             await shell.lead()
-            await shell.report(*(switched(f"job-{number}", 1) for number in range(250)))
+            await shell.report(*(switched(f"job-{number}", 1, 1) for number in range(250)))
             assert [len(await shell.batch()) for _ in range(2)] == [200, 50]
 
     asyncio.run(story())
@@ -162,15 +162,15 @@ def test_a_batch_is_bounded() -> None:
 def test_reports_are_dropped_while_another_leads() -> None:
     async def story() -> None:
         async with Shell() as shell:
-            await shell.report(switched("a", 1), sample())
+            await shell.report(switched("a", 1, 1), sample())
             await until(lambda: shell.sent)
             await shell.lead()
             assert await shell.batch() == []
-            await shell.report(switched("b", 1))
+            await shell.report(switched("b", 1, 1))
             await shell.input.next_batch(shell.state, 0.0)
             await shell.input.follow()
             shell.input.taken()
-            await shell.report(switched("c", 1))
+            await shell.report(switched("c", 1, 1))
             assert await shell.batch() == []
 
     asyncio.run(story())
@@ -195,9 +195,9 @@ def test_facts_do_not_wait_for_telemetry_that_cannot_be_sent() -> None:
         async with Shell() as shell:
             await shell.lead()
             shell.sending.clear()
-            await shell.report(sample("a"), switched("a", 1))
+            await shell.report(sample("a"), switched("a", 1, 1))
             await shell.report(sample("b"), completed("a", 1))
-            assert await shell.batch() == [switched("a", 1)]
+            assert await shell.batch() == [switched("a", 1, 1)]
             assert await shell.batch() == [completed("a", 1)]
             assert shell.sent == []
             shell.sending.set()
@@ -271,13 +271,13 @@ def test_a_placement_is_handed_on() -> None:
 def test_another_batch_is_handed_on_without_a_placement() -> None:
     # Workers change it without a stop, so nothing else would tell them.
     log = a_running_job()
-    change = ev.AllocationChange(
-        job_id="a",
-        allocation=planned({"a": 2})
-        .changes[0]
-        .allocation.model_copy(update={"global_batch": 512, "learning_rate_factor": 2.0}),
+    plan = planned({"a": 2})
+    (change,) = plan.changes
+    allocation = change.allocation.model_copy(
+        update={"global_batch": 512, "learning_rate_factor": 2.0}
     )
-    _, (instruction,) = told(log, ev.AllocationPlanned(changes=(change,)))
+    changed = change.model_copy(update={"allocation": allocation})
+    _, (instruction,) = told(log, plan.model_copy(update={"changes": (changed,)}))
     assert (instruction.generation, instruction.global_batch) == (1, 512)
     assert instruction.learning_rate_factor == 2.0
 

@@ -147,20 +147,31 @@ class Group:
         Raises:
             GroupBroken: If it failed, or was given up.
         """
-        while True:
-            try:
-                if self._waits_by_slice:
-                    work.wait(SLICE)
-                    return
-                if work.is_completed():  # NCCL takes a time limit as a reason to abort
-                    work.wait()
-                    return
-                time.sleep(POLL_SECONDS)
-            except RuntimeError as error:
-                if work.is_completed():
-                    raise GroupBroken(str(error).partition("\n")[0]) from None
+        while not self._ended(work):
             if given_up():
                 raise GroupBroken("given up: the plan is over")
+
+    def _ended(self, work: Work) -> bool:
+        """Wait for a collective, for one slice of time; whether it is done.
+
+        Raises:
+            GroupBroken: If it failed.
+        """
+        if not self._waits_by_slice and not work.is_completed():
+            time.sleep(POLL_SECONDS)  # NCCL would take a time limit as a reason to abort
+            return False
+        try:
+            work.wait(SLICE)
+        except RuntimeError:
+            if not work.is_completed():
+                return False  # only the slice is over
+        else:
+            return True
+        try:
+            work.wait(SLICE)  # it may have ended, and well, just after the slice was over
+        except RuntimeError as error:
+            raise GroupBroken(str(error).partition("\n")[0]) from None
+        return True
 
     def arrived(self, work: Work) -> bool:
         """Wait for a collective, for a moment only; whether it is done.
@@ -168,14 +179,7 @@ class Group:
         Raises:
             GroupBroken: If it failed.
         """
-        moment = iter((False, True))
-        try:
-            self.wait(work, lambda: next(moment))
-        except GroupBroken:
-            if work.is_completed():
-                raise
-            return False
-        return True
+        return self._ended(work) or self._ended(work)
 
     def abort(self) -> None:
         """End what is under way, where that exists: not with gloo."""

@@ -428,7 +428,7 @@ class LeaderState:
             return
         if self.current is not None and not any(w in self.workers for w in self._members):
             self._forget_current()
-        if self._restart_if_broken() or self._restarting:
+        if self._restart_if_broken() or self._restarting or self._broken_since is not None:
             return
         if self.current is not None and self._all_parked():
             self._finish_parked()
@@ -526,8 +526,9 @@ class LeaderState:
         )
         self.proposal = plan
         self._open[plan.number] = plan
-        self._broken_since = None
-        self._switch = None
+        if kind == "restart":
+            self._broken_since = None
+            self._switch = None
         self._changed()
         for worker_id in self._in_play():
             if worker_id in self.workers:

@@ -33,7 +33,7 @@ __all__ = ["CELL", "SERVER_ID", "run_home"]
 CELL = "main"
 SERVER_ID = "local"
 """This machine, in a cell of its own."""
-PROMISE_MARGIN_SECONDS = 5.0
+PROMISE_MARGIN_SECONDS = 10.0
 """Spared of every promise, on the wall: to start a worker takes seconds, never quite the same."""
 
 

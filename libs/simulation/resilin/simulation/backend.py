@@ -70,9 +70,11 @@ class SimulatedBackend:
             if server.joined:
                 cluster.adopt_node(server.server.server_id, server.incarnation)
         for job in state.cell.jobs.values():
-            if job.live and job.trains:
+            if job.live:
                 done = state.cell.iterations_done(job, now_seconds)
-                cluster.adopt_workers(job.job_id, job.generation, job.placed, done, now_seconds)
+                cluster.adopt_job(job.job_id, done)
+            if job.live and job.trains:
+                cluster.adopt_workers(job.job_id, job.generation, job.placed, now_seconds)
         self._cluster = cluster
         self._changed.set()
 

@@ -265,13 +265,15 @@ class SimulatedCluster:
 
     # --- jobs ------------------------------------------------------------------------------
 
-    def adopt_workers(
-        self, job_id: str, generation: int, gpus: GpuSet, done: float, now_seconds: float
-    ) -> None:
-        """Find a generation training that switched before this cluster was made."""
-        total = self._truth.total_iterations(job_id)
-        workers = self._jobs[job_id] = _Workers(total, generation=generation, gpus=gpus)
+    def adopt_job(self, job_id: str, done: float) -> None:
+        """Find what a job has come to before this cluster was made, in a checkpoint."""
+        workers = self._jobs[job_id] = _Workers(self._truth.total_iterations(job_id))
         workers.done = workers.checkpoint = done
+
+    def adopt_workers(self, job_id: str, generation: int, gpus: GpuSet, now_seconds: float) -> None:
+        """Find a generation of an adopted job training that switched before."""
+        workers = self._jobs[job_id]
+        workers.generation, workers.gpus = generation, gpus
         self._train(job_id, workers, now_seconds)
 
     def carry_out(self, instruction: Instruction, now_seconds: float) -> None:
