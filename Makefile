@@ -18,15 +18,17 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
-# A day of jobs with deadlines on 128 GPUs, verified, explained and reported.
-demo: simulate
+# Real jobs with deadlines on this machine's CPU: resized live, one worker killed, all on time.
+demo: setup
+	$(BIN)/python examples/demo.py --home $(OUT)/demo
 
+# A day of jobs with deadlines on 128 GPUs, verified, explained and reported.
 simulate: setup
-	$(BIN)/resilin simulate --force --out $(OUT)/demo
-	$(BIN)/resilin verify $(OUT)/demo/log.resilin
-	$(BIN)/resilin submit --dry-run --file docs/examples/urgent.yaml --log $(OUT)/demo/log.resilin --at +18h || test $$? -eq 1
-	$(BIN)/resilin explain $(OUT)/demo/log.resilin job-00012
-	@echo "The report: $(OUT)/demo/report.html"
+	$(BIN)/resilin simulate --force --out $(OUT)/simulated
+	$(BIN)/resilin verify $(OUT)/simulated/log.resilin
+	$(BIN)/resilin submit --dry-run --file docs/examples/urgent.yaml --log $(OUT)/simulated/log.resilin --at +18h || test $$? -eq 1
+	$(BIN)/resilin explain $(OUT)/simulated/log.resilin job-00012
+	@echo "The report: $(OUT)/simulated/report.html"
 
 test: lint type unit sim
 

@@ -17,7 +17,7 @@ from resilin.report.history import History
 __all__ = ["Noted", "Story", "say", "table"]
 
 LOOK_SECONDS = 0.1
-UNTOLD = ("is placed on", "makes ")
+UNTOLD = ("is placed on", "makes ", "its plan was made anew")
 """What a user need not follow; `resilin explain` tells it."""
 
 
@@ -89,20 +89,17 @@ class Story:
         Raises:
             TimeoutError: If that takes too long.
         """
-        until = time.monotonic() + self._patience_seconds
         self.look()
-        while not met():
-            if time.monotonic() > until:
-                raise TimeoutError(f"waited {self._patience_seconds:g} s in vain until {what}")
-            time.sleep(LOOK_SECONDS)
-            self.look()
+        if not self.rest(self._patience_seconds, met):
+            raise TimeoutError(f"waited {self._patience_seconds:g} s in vain until {what}")
 
-    def rest(self, seconds: float) -> None:
-        """Let things go on for a while."""
+    def rest(self, seconds: float, met: Callable[[], bool] = lambda: False) -> bool:
+        """Let things go on for a while, or until something is so; say whether it is."""
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        while not met() and time.monotonic() < until:
             time.sleep(LOOK_SECONDS)
             self.look()
+        return met()
 
     # --- asking ----------------------------------------------------------------------------
 

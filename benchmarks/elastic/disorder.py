@@ -95,9 +95,9 @@ async def measure_disorder(options: Options, folder: Path) -> Result:
         f" {changes} changes of {changes}, {steps:,} steps without a gap, {disturbed:,} such"
         " messages",
         met=True,  # anything else is an error that ends the benchmark
-        how="simulated: with deaths, joins and leaders lost at random besides; real: a proxy between"
-        f" leader and workers holds plans back for up to {DELAY_SECONDS * 1e3:.0f} ms, so that"
-        " they overtake one another, and sends them, and what workers report, again up to"
+        how="simulated: with deaths, joins and leaders lost at random besides; real: a proxy"
+        f" between leader and workers holds plans back for up to {DELAY_SECONDS * 1e3:.0f} ms, so"
+        " that they overtake one another, and sends them, and what workers report, again up to"
         f" {REPEAT_SECONDS:g} s later; changes follow one another at once, and at times the next"
         " is asked for before the last is done",
         values={"simulated_epochs": epochs, "simulated_plans": plans, "real_messages": disturbed},

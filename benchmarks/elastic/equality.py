@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +65,8 @@ async def _train(
     }
     async with Run("Regression", folder, **fields) as run:
         # Those that join are warm beforehand, or 300 steps would be over before they are.
-        spare = await run.standby(
-            sum(max(0, b - a) for a, b in zip((0, *sizes), sizes, strict=False))
-        )
+        joins = sum(max(0, after - before) for before, after in itertools.pairwise((0, *sizes)))
+        spare = await run.standby(joins)
         for size in sizes:
             stay = list(run.wanted[1:] if size < len(run.wanted) else run.wanted)[:size]
             stay += [spare.pop(0) for _ in range(size - len(stay))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 import statistics
@@ -169,7 +170,7 @@ async def measure_leader(options: Options, folder: Path) -> Result:
     pauses = [
         after.start - line.end
         for lines in steps.values()
-        for line, after in zip(lines, lines[1:], strict=False)
+        for line, after in itertools.pairwise(lines)
     ]
     row = Row(
         13,

@@ -121,8 +121,12 @@ def _step_times(figures: _Figures, steps: dict[str, list[Line]]) -> None:
 
 
 async def _measure(
-    job: str, options: Options, folder: Path, settle: int, **fields: Any
-) -> _Figures:  # noqa: ANN401 (a program's)
+    job: str,
+    options: Options,
+    folder: Path,
+    settle: int,
+    **fields: Any,  # noqa: ANN401 (a program's)
+) -> _Figures:
     async with Run(job, folder, **fields) as run:
         changes = await _changes(run, options.repetitions, settle)
     return _figures(run, changes)
