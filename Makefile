@@ -8,7 +8,7 @@ SEEDS ?= 200
 KILLS ?= 100
 OUT ?= out
 
-.PHONY: setup tools demo simulate up test lint type unit sim chaos bench schemas fmt clean
+.PHONY: setup tools demo simulate up test lint type unit sim chaos evaluate bench schemas fmt clean
 
 setup: $(VENV)/.installed
 
@@ -57,6 +57,10 @@ chaos: setup
 # A live cell on this machine: a Kafka broker and the seven services, until interrupted.
 up: setup
 	$(BIN)/python -m resilin.runtime.local_cell $(OUT)/live
+
+# Every table beside the papers' figures; goes on where it was interrupted. Needs RESILIN_TRACES.
+evaluate: setup
+	$(BIN)/resilin evaluate --all --out $(OUT)/evaluation
 
 bench: setup
 	$(BIN)/python -m benchmarks
