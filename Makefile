@@ -8,7 +8,7 @@ SEEDS ?= 200
 KILLS ?= 100
 OUT ?= out
 
-.PHONY: setup tools demo simulate up test lint type unit sim chaos evaluate bench schemas fmt clean
+.PHONY: setup tools demo simulate up test lint type unit sim chaos evaluate bench bench-elastic schemas fmt clean
 
 setup: $(VENV)/.installed
 
@@ -64,6 +64,10 @@ evaluate: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# The elastic worker runtime, beside stop-resume and plain PyTorch: about a quarter of an hour.
+bench-elastic: setup
+	$(BIN)/python -m benchmarks.elastic
 
 # Schemas, the event table and the topic catalogue's files are generated from the contracts.
 schemas: setup

@@ -42,7 +42,7 @@ def draw(count: int, seed: int) -> tuple[Tensor, Tensor]:
     """Return images of digits (count, 1, 16, 16), and which digits they are."""
     chance = torch.Generator().manual_seed(seed)
     labels = torch.randint(10, (count,), generator=chance)
-    images = 0.25 * torch.randn(count, 1, SIZE, SIZE, generator=chance)
+    images = 0.12 * torch.randn(count, 1, SIZE, SIZE, generator=chance)
     shifts = torch.randint(0, 5, (count, 2), generator=chance)
     strengths = 0.5 + 0.5 * torch.rand(count, len(STROKES), generator=chance)
     for image, label, shift, strength in zip(images, labels, shifts, strengths, strict=True):

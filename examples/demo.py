@@ -35,6 +35,8 @@ EXAMPLES = ROOT / "examples"
 
 PATIENCE_SECONDS = 300.0
 """How long anything may take before the demonstration gives up: a busy machine is slow."""
+BEGIN_SECONDS = 20.0
+"""How long a cell that was interrupted while it began is waited for, to end it."""
 MEASURED_SECONDS = 7.0
 """How long a profile stays at each size; what it takes beside that is for starting workers."""
 LEAST_GAIN = 1.1
@@ -77,6 +79,7 @@ class Cell:
             while process.poll() is None:
                 self._meanwhile()
                 time.sleep(0.1)
+            self._meanwhile()
             stdout.seek(0)
             said = stdout.read()
         assert process.stderr is not None, "it is a pipe"  # noqa: S101 (invariant)
@@ -95,6 +98,15 @@ class Cell:
         _, answer = self.resilin("submit", *arguments, "--home", self.home)
         answered: dict[str, Any] = answer["jobs"][0]
         return answered
+
+    def down(self) -> bool:
+        """End the cell, whatever else has gone wrong; say whether one ran."""
+        done = subprocess.run(  # noqa: S603 (this project's own command line)
+            [sys.executable, "-m", "resilin.cli", "down", "--home", str(self.home)],
+            stdout=subprocess.DEVNULL,
+            check=False,
+        )
+        return done.returncode == 0
 
     def kill_a_worker(self, job_id: str) -> int:
         """Kill the youngest of a job's workers, as nobody can prevent; return its process."""
@@ -172,7 +184,7 @@ def try_out(cell: Cell, story: Story, kind: Kind) -> None:
     """Ask for the impossible, so that the cell tries the job out before it refuses."""
     name = f"{kind.name}-at-once" if not kind.rates else f"{kind.name}-at-once-again"
     answer = cell.submit(kind.sized(name, 3600.0, deadline="1s"))
-    if answer["admitted"] is not False or "counter_offer" not in answer:
+    if answer["admitted"] is not False or not has_counter_offer(answer):
         raise NotSoError(f"{name} was not refused with a counter-offer: {answer}")
     (tried,) = story.events(ev.CurveProfiled, name)
     (asked,) = story.events(ev.ProfileRequested, name)
@@ -184,16 +196,13 @@ def try_out(cell: Cell, story: Story, kind: Kind) -> None:
 # --- the demonstration ---------------------------------------------------------------------
 
 
-def prepare(home: Path) -> None:
+def prepare(cell: Cell) -> None:
     """Make the folder, and clear what an earlier demonstration has left in it."""
+    home = cell.home
     if home.exists() and any(home.iterdir()) and not (home / "command.output").exists():
         raise NotSoError(f"{home} is not empty, and not from an earlier demonstration")
-    if (home / "cell.json").exists():
-        subprocess.run(  # noqa: S603 (this project's own command line)
-            [sys.executable, "-m", "resilin.cli", "down", "--home", str(home)],
-            stdout=subprocess.DEVNULL,
-            check=False,
-        )
+    if home.exists():
+        cell.down()
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
 
@@ -203,9 +212,7 @@ def demonstrate(cell: Cell, story: Story, *, quick: bool) -> list[str]:
     text, digits, regression = map(Kind.read, ("text", "digits", "regression"))
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > cores:
-        story.tell(
-            f"others keep this machine busy ({load:.0f} tasks for {cores} cores): be patient"
-        )
+        story.tell(f"this machine is busy already ({load:.0f} tasks, {cores} cores): be patient")
     story.tell("nothing is known of these jobs: each is asked for at once, and tried out first")
     try_out(cell, story, text)
     if text.gain < LEAST_GAIN:
@@ -221,32 +228,27 @@ def demonstrate(cell: Cell, story: Story, *, quick: bool) -> list[str]:
     for kind in kinds:
         try_out(cell, story, kind)
 
-    story.tell("a long job comes alone and gets what there is")
-    admit(cell, text.sized("text", 45.0 if quick else 110.0))
-    story.wait("text trains with more than one worker", lambda: story.workers.get("text", 0) > 1)
-    story.rest(3)
-
-    story.tell("a short one comes: the long one makes room for it, and gets its worker back after")
-    admit(cell, regression.sized("regression", 5.0 if quick else 10.0))
+    story.tell("a short job comes, and a long one that gets what is left")
+    admit(cell, regression.sized("regression", 8.0))
+    admit(cell, text.sized("text", 25.0 if quick else 50.0 + 4 * min(20.0, text.start_seconds)))
     story.wait("regression has ended", lambda: story.ended("regression"))
+    story.wait("text has grown", lambda: story.workers.get("text", 0) > 1 or story.ended("text"))
     if quick:
         refuse(cell, text)
         story.wait("text has ended", lambda: story.ended("text"))
-        return ["text", "regression"]
-    if not story.rest(10 + 2 * text.start_seconds, lambda: story.workers.get("text", 0) > 1):
-        story.tell("as measured just now, text would gain nothing by a second worker")
+        return ["regression", "text"]
+
     story.rest(2)
     process = cell.kill_a_worker("text")
-    story.tell(f"kill -9 {process}, a worker of text")
+    story.tell(f"kill -9 {process}: a worker of text")
     story.wait("the killed worker is made up for", lambda: made_up_for(story, "text"))
 
     story.tell("two more jobs come, and one that wants what nobody can give")
     admit(cell, digits.sized("digits", 15.0))
     refuse(cell, text)
     admit(cell, regression.sized("regression-2", 8.0, seed=1))
-    jobs = ["text", "regression", "digits", "regression-2"]
-    for job_id in jobs:
-        story.wait(f"{job_id} has ended", lambda job_id=job_id: story.ended(job_id))
+    jobs = ["regression", "text", "digits", "regression-2"]
+    story.wait("all have ended", lambda: all(map(story.ended, jobs)))
     return jobs
 
 
@@ -260,8 +262,13 @@ def admit(cell: Cell, job: dict[str, Any]) -> None:
 def refuse(cell: Cell, kind: Kind) -> None:
     """Submit a job that has to be refused, with a counter-offer."""
     answer = cell.submit(kind.sized("urgent", 60.0, deadline=f"{60 / len(kind.rates) / 4:.0f}s"))
-    if answer["admitted"] is not False or not answer["counter_offer"]["earliest_deadline"]:
+    if answer["admitted"] is not False or not has_counter_offer(answer):
         raise NotSoError(f"urgent was not refused with a counter-offer: {answer}")
+
+
+def has_counter_offer(answer: dict[str, Any]) -> bool:
+    """Say whether a refusal names a deadline that would be accepted."""
+    return answer.get("counter_offer", {}).get("earliest_deadline") is not None
 
 
 def made_up_for(story: Story, job_id: str) -> bool:
@@ -284,7 +291,7 @@ def sum_up(cell: Cell, story: Story, jobs: list[str]) -> None:
     for job_id in jobs:
         past = story.history.jobs[job_id]
         sizes = story.sizes(job_id)
-        stops = [f"{stop:.2f}s" for _, stop in sizes if stop is not None]
+        stops = [f"{1000 * stop:.0f} ms" for _, stop in sizes if stop is not None]
         trained = load_newest(JobDirectory.of_job(cell.home, job_id).checkpoints)
         loss = None if trained is None else trained["progress"]["loss"]
         rows.append(
@@ -294,12 +301,12 @@ def sum_up(cell: Cell, story: Story, jobs: list[str]) -> None:
                 seconds_text(past.ended_at_seconds, past.submitted_at_seconds),
                 "-" if past.slack_seconds is None else f"{past.slack_seconds:.0f}s",
                 " ".join(str(size) for size, _ in sizes),
-                f"{len(stops)}: {' '.join(stops)}" if stops else "0",
+                f"{len(stops)}: {', '.join(stops)}" if stops else "0",
                 "-" if loss is None else f"{loss:.3f}",
             ]
         )
     say()
-    columns = ("job", "deadline", "finished", "slack", "workers", "resizes, stood still", "loss")
+    columns = ("job", "deadline", "finished", "slack", "workers", "resizes, each stop", "loss")
     table(columns, rows)
 
 
@@ -382,11 +389,12 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
     story = Story(home / "log.resilin", PATIENCE_SECONDS)
     cell = Cell(home, story.look)
-    is_up = False
+    begun = False
     try:
-        prepare(home)
-        is_up = True
+        prepare(cell)
+        begun = True
         _, running = cell.resilin("up", "--home", home, "--slots", options.slots)
+        story.open()
         story.tell(f"resilin up: {options.slots} slots, in {home}, process {running['pid']}")
         jobs = demonstrate(cell, story, quick=options.quick)
         sum_up(cell, story, jobs)
@@ -397,9 +405,11 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     finally:
-        if is_up:
-            cell.resilin("down", "--home", home)
         story.close()
+        until = time.monotonic() + BEGIN_SECONDS
+        # Interrupted while it began, it may be about to run.
+        while begun and not cell.down() and not story.entries and time.monotonic() < until:
+            time.sleep(0.5)
 
 
 if __name__ == "__main__":

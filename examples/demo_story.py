@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -64,19 +65,22 @@ class Story:
         self.history = History()
         self.workers: dict[str, int] = {}
 
+    def open(self) -> None:
+        """Begin to follow the log, which is there now."""
+        self._log = SqliteLog(self._log_file, read_only=True)
+
     def close(self) -> None:
-        """Let go of the log."""
+        """Follow the log no more."""
         if self._log is not None:
             self._log.close()
+            self._log = None
 
     # --- following -------------------------------------------------------------------------
 
     def look(self) -> None:
         """Read and tell what is new."""
         if self._log is None:
-            if not self._log_file.exists():
-                return
-            self._log = SqliteLog(self._log_file, read_only=True)
+            return
         for entry in self._log.read(self.entries[-1].offset if self.entries else -1):
             self.entries.append(entry)
             self.history.fold(entry)
@@ -148,10 +152,17 @@ class Story:
                 if said.offset != entry.offset or said.what.startswith(UNTOLD):
                     continue
                 why = f" ({said.because.splitlines()[-1]})" if said.because else ""
-                what = f"{said.what}{why}".replace(" 1 workers", " 1 worker")
+                what = self._readable(f"{said.what}{why}")
                 running = ", ".join(f"{job} {count}" for job, count in self.workers.items())
                 now = entry.record.timestamp - self._began
                 say(f"{now:6.1f}s  [{running or 'nobody trains'}]  {job_id} {what}")
+
+    def _readable(self, text: str) -> str:
+        """Let times count as those of the lines do, and one worker be one."""
+        text = re.sub(r"\b(\d{10}) s\b", lambda found: f"{int(found[1]) - self._began:.0f}s", text)
+        return text.replace(" 1 workers are its", " 1 worker is its").replace(
+            "1 workers", "1 worker"
+        )
 
     def _count(self, entry: LogEntry) -> None:
         for event in entry.record.events:

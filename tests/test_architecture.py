@@ -71,7 +71,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Rows for people and dashboards, from the log.
     "archive": {"contracts", "kernel", "cell", "runtime"},
     # What trains: the leader and the workers of one job. It knows no service and no log.
-    "elastic": set(),
+    "elastic": {"contracts"},
     # Starts and watches what trains on one node, as the executor says.
     "agent": {"contracts", "cell", "elastic", "executor"},
     # A runner: all services in one process.
@@ -120,6 +120,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "contracts": {"pydantic", "pydantic_core"},  # the models are the schema
     "kernel": {"pydantic"},  # writes and reads snapshots of any state
     "eventlog": {"aiokafka"},  # the log on Kafka, an optional extra
+    "admission": {"pydantic"},  # says what is wrong with a message that is no command
     "planning": {"numpy", "scipy"},  # the linear program of the bound, an optional extra
     "report": {"matplotlib"},  # PNG plots, an optional extra
     "archive": {"asyncpg"},  # rows in PostgreSQL, an optional extra
@@ -134,6 +135,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     },
     "embedded": {"prometheus_client"},
     "evaluation": {"matplotlib", "pydantic", "yaml"},  # scenario files; PNG plots, an extra
+    "elastic": {"numpy", "pydantic", "torch"},  # only its worker side imports torch
     "cli": {"click", "pydantic", "rich", "yaml"},
 }
 

@@ -92,7 +92,7 @@ def main() -> int:
         notes = [NOT_MEASURED, *(f"{name} FAILED: {why}" for name, why in failed.items()), machine]
         if options.tiny:
             notes.append("tiny: these figures mean nothing")
-        shown = [table_of(rows, notes), *tables]
+        shown = [*([table_of(rows, notes)] if rows or not tables else ()), *tables]
         sys.stdout.write("\n".join(table.as_text() for table in shown))
     return 1 if failed else 0
 
@@ -116,6 +116,8 @@ def _measure(
         tables += result.tables
         seconds = time.monotonic() - began
         sys.stderr.write(f"{part.name}: {seconds:.0f} s, load average {load_average()}\n")
+        for row in result.rows:
+            sys.stderr.write(f"  {row.number}: {row.measured}\n")
     return list(rows.values()), tables, failed
 
 

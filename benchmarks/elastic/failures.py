@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import os
@@ -153,8 +152,8 @@ async def measure_leader(options: Options, folder: Path) -> Result:
         await run.grown_to(2)
         for _ in range(options.repetitions):
             await run.start_leader()  # waits for the lease of the one before
+            await run.until(lambda: _waits(run.leaders[-1].pid))
             await run.more_steps(30)
-            await asyncio.sleep(1.0)
             term, before = _term(run), len(run.reports)
             at = time.monotonic()
             run.leaders[-2].kill()
@@ -184,6 +183,14 @@ async def measure_leader(options: Options, folder: Path) -> Result:
         {"elected_seconds": elected, "back_seconds": back},
     )
     return Result([row])
+
+
+def _waits(leader: int) -> bool:
+    """Whether a leader's process has come as far as to wait for the lease: its loop runs."""
+    with contextlib.suppress(FileNotFoundError):
+        descriptors = Path(f"/proc/{leader}/fd").iterdir()
+        return any(each.readlink().name == "anon_inode:[eventpoll]" for each in descriptors)
+    return False
 
 
 def _term(run: Run) -> int:

@@ -9,6 +9,7 @@ block of plain DDP: what two blocks of the very same thing differ by is the nois
 from __future__ import annotations
 
 import json
+import math
 import random
 import statistics
 import time
@@ -20,7 +21,6 @@ from typing import Any
 
 from benchmarks.elastic.rows import Options, Result, Row
 from benchmarks.elastic.runs import Run
-from benchmarks.harness import Spread, percentile
 
 __all__ = ["alternate", "measure_steady"]
 
@@ -92,10 +92,10 @@ async def measure_steady(options: Options, folder: Path) -> Result:
 def _interval(ratios: list[float]) -> str:
     """Write the median with its confidence interval, from order statistics."""
     ordered = sorted(ratios)
-    reach = 0.98 / len(ordered) ** 0.5  # 1.96 standard deviations of a binomial's share
-    low, high = (percentile(ordered, min(1.0, max(0.0, 0.5 + way * reach))) for way in (-1, 1))
-    spread = Spread(statistics.median(ratios) * 100, low * 100, high * 100)
-    return f"{spread.median:+.1f} % ({spread.least:+.1f} to {spread.most:+.1f})"
+    half = 0.98 * len(ordered) ** 0.5  # 1.96 standard deviations of a binomial of one half
+    place = max(1, math.floor(len(ordered) / 2 - half))
+    low, high = ordered[place - 1], ordered[-place]
+    return f"{statistics.median(ratios):+.1%} ({low:+.1%} to {high:+.1%})"
 
 
 # --- in the workers ------------------------------------------------------------------------

@@ -19,9 +19,11 @@ __all__ = ["measure_stragglers"]
 WORKERS = 2
 SLOWER = 1.5
 REPORTS_MAX = 15
-STEPS_A_REPORT = 20
-PACE_SECONDS = 0.008
+PACE_SECONDS = 0.02
+PACED_STEPS = 10
+"""A report of the paced run: about a quarter of a second, as of the quick run."""
 QUICK_PACE_SECONDS = 0.002
+QUICK_STEPS = 50
 QUIET_STEPS = 10_000
 
 Report = dict[str, float]
@@ -32,7 +34,8 @@ async def measure_stragglers(options: Options, folder: Path) -> Result:
     """Measure row 15."""
     slow = await _reports(
         folder / "slow",
-        options.repetitions * REPORTS_MAX * STEPS_A_REPORT if not options.tiny else 60,
+        options.repetitions * REPORTS_MAX * PACED_STEPS,
+        PACED_STEPS,
         {"pause": PACE_SECONDS, "slow": str(folder / "claimed"), "slower": SLOWER},
     )
     ratio = statistics.median(max(each.values()) / min(each.values()) for each in slow)
@@ -41,8 +44,9 @@ async def measure_stragglers(options: Options, folder: Path) -> Result:
         some = slow[number * REPORTS_MAX : (number + 1) * REPORTS_MAX]
         alarms = list(_alarms(some))
         flagged.append(alarms[0][0] if alarms else REPORTS_MAX + 1)
-    quiet_steps = options.count(QUIET_STEPS, 60)
-    quiet = await _reports(folder / "quiet", quiet_steps, {"pause": QUICK_PACE_SECONDS})
+    quiet_steps = options.count(QUIET_STEPS, 100)
+    quick: dict[str, float | str] = {"pause": QUICK_PACE_SECONDS}
+    quiet = await _reports(folder / "quiet", quiet_steps, QUICK_STEPS, quick)
     false = len(list(_alarms(quiet)))
     row = Row(
         15,
@@ -50,17 +54,18 @@ async def measure_stragglers(options: Options, folder: Path) -> Result:
         f"<= {REPORTS_MAX} reports; 0 in {QUIET_STEPS:,} steps",
         f"after {spread_of(flagged)} reports; {false} false in {quiet_steps:,} steps",
         max(flagged) <= REPORTS_MAX and not false,
-        f"real workers' computation times, {STEPS_A_REPORT} steps a report (the leader's one a"
-        " second has more), through the stability detector's core, begun anew each time; the"
-        f" slow one took {ratio:.2f}x as long with everything around its pause; false alarms in"
-        f" {len(quiet)} reports of two equal workers",
+        f"real workers' computation times, {PACED_STEPS} steps a report ({QUICK_STEPS} for false"
+        " alarms), about a quarter of a second (the leader's have a whole one), through the"
+        " stability detector's core, begun anew each time; the slow one took"
+        f" {ratio:.2f}x as long with everything around its pause; false alarms in {len(quiet)}"
+        " reports of two equal workers",
         {"flagged_after": flagged, "measured_ratio": ratio, "false": false},
     )
     return Result([row])
 
 
 async def _reports(
-    folder: Path, steps: int, hyperparameters: dict[str, float | str]
+    folder: Path, steps: int, steps_a_report: int, hyperparameters: dict[str, float | str]
 ) -> list[Report]:
     """Train for so many steps; return the means of each few of them."""
     folder.mkdir()
@@ -73,8 +78,8 @@ async def _reports(
             name: [line.compute_seconds for line in run.lines([name])][:steps] for name in names
         }
     found = []
-    for first in range(0, steps, STEPS_A_REPORT):
-        last = first + STEPS_A_REPORT
+    for first in range(0, steps, steps_a_report):
+        last = first + steps_a_report
         found.append({name: statistics.fmean(each[first:last]) for name, each in times.items()})
     return found
 

@@ -26,6 +26,7 @@ SAMPLE_EVERY = 25
 BATCHES = (50, 52)
 MEBIBYTE = 1 << 20
 MEMORY_GROWTH_MEBIBYTES = 8.0
+LAST_WORDS_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class _Watched(Run):
 async def measure_switches(options: Options, folder: Path) -> Result:
     """Measure row 14."""
     count = options.count(SWITCHES, 30)
-    every = count // CHANGES_OF_WORKERS
+    every = count // options.count(CHANGES_OF_WORKERS)
     samples: list[_Sample] = []
     joins = 0
     fields = {"global_batch": BATCHES[0], "hyperparameters": {"pause": 0.001}}
@@ -106,13 +107,14 @@ async def measure_switches(options: Options, folder: Path) -> Result:
                 samples.append(run.sample(number, process))
         seconds = time.monotonic() - began - waited
         await run.end()
-        if run.ticking is not None:
-            run.ticking.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await run.ticking
         stopped = [
             said.stopped_seconds for said in run.reports if isinstance(said, GenerationSwitched)
         ]
+    if run.ticking is not None:
+        run.ticking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await run.ticking
+    await asyncio.sleep(LAST_WORDS_SECONDS)  # the leader's connections are closed by now
     return Result([_row(samples, count, joins, seconds, stopped)])
 
 

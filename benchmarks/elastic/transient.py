@@ -135,25 +135,26 @@ def _held(
 
 def _steady(steps: Sequence[Line], cycles: Sequence[_Cycle]) -> dict[int, float]:
     """Return samples a second while nothing was being changed, by size."""
-    done: dict[int, float] = {}
-    seconds: dict[int, float] = {}
+    quiet: dict[int, list[tuple[float, float]]] = {}
+    whole: dict[int, list[tuple[float, float]]] = {}
     for cycle in cycles:
         for size, since, until in cycle.held:
             # With one worker: before the offer, and after the other has gone. With two: until
             # the revocation. In between workers start, and the stops are.
-            quiet = (
-                [(since + GUARD_SECONDS, min(until, cycle.revoked))]
-                if size > 1
-                else [
+            times = [(since + GUARD_SECONDS, min(until, cycle.revoked))]
+            if size == 1:
+                times = [
                     (since + GUARD_SECONDS, min(until, cycle.offered)),
                     (max(since, cycle.revoked) + GUARD_SECONDS, until),
                 ]
-            )
-            for start, stop in quiet:
-                if stop > start:
-                    done[size] = done.get(size, 0.0) + _rate(steps, start, stop) * (stop - start)
-                    seconds[size] = seconds.get(size, 0.0) + stop - start
-    return {size: done[size] / seconds[size] for size in done}
+            found = [(start, stop) for start, stop in times if stop > start]
+            quiet.setdefault(size, []).extend(found)
+            whole.setdefault(size, []).append((since, until))
+    return {
+        size: sum(_rate(steps, start, stop) * (stop - start) for start, stop in times)
+        / sum(stop - start for start, stop in times)
+        for size, times in ((size, quiet[size] or whole[size]) for size in whole)
+    }
 
 
 def _table(cycles: dict[str, list[_Cycle]], steps: Sequence[Line], sizes: dict[int, int]) -> Table:
@@ -168,11 +169,11 @@ def _table(cycles: dict[str, list[_Cycle]], steps: Sequence[Line], sizes: dict[i
     ideal, offered = [], []
     for cycle in live:
         whole = cycle.ended - cycle.began
-        work = sum(steady.get(size, 0.0) * (until - since) for size, since, until in cycle.held)
+        work = sum(steady[size] * (until - since) for size, since, until in cycle.held)
         ideal.append(work / whole)
         extra = cycle.revoked - cycle.offered
-        two = steady.get(2, steady.get(1, 0.0))
-        offered.append((two * extra + steady.get(1, 0.0) * (whole - extra)) / whole)
+        both = steady.get(2, steady[1])  # the other may never have been there in time
+        offered.append((both * extra + steady[1] * (whole - extra)) / whole)
     share = statistics.fmean(rates["live"]) / statistics.fmean(ideal)
     table = Table(
         "Another worker for some seconds at a time (Amoeba's figure 8): samples a second",

@@ -33,14 +33,15 @@ class Steps:
         return found
 
     def samples(self) -> dict[int, list[int]]:
-        """The samples of each step, of the plan under which it counted."""
+        """The samples of each epoch, from the plan under which each step counted."""
         plans: dict[int, int] = {}
         for line in self.lines:
             plans[line["step"]] = max(line["plan"], plans.get(line["step"], 0))
-        found: dict[int, list[int]] = {step: [] for step in sorted(plans)}
+        assert sorted(plans) == list(range(1, max(plans) + 1)), "no step is lost"
+        found: dict[int, list[int]] = {}
         for line in self.lines:
             if line["plan"] == plans[line["step"]]:
-                found[line["step"]] += line["samples"]
+                found.setdefault(line["epoch"], []).extend(line["samples"])
         return found
 
     def workers(self) -> dict[int, int]:

@@ -78,3 +78,14 @@ def test_finer_cuts_keep_short_minibatches_few(workers: int) -> None:
     world.run_until(lambda: world.epochs_done >= 10, turns=100_000)
     ideal = -(-203 // 12)
     assert max(world.epoch_steps) <= ideal + workers
+
+
+def test_newcomers_share_what_the_others_had_in_stock() -> None:
+    """A change in the middle of an epoch costs it few short minibatches as well."""
+    world = World(11, samples=240, batch=12)
+    world.resize(1)
+    for epoch in range(1, 9):
+        world.run_until(lambda epoch=epoch: world.epochs_done >= epoch, turns=100_000)
+        world.run_until(lambda: world.steps_in_epoch >= 5, turns=100_000)
+        world.resize(4 if epoch % 2 else 1)
+    assert max(world.epoch_steps) <= 240 // 12 + 4 + 1

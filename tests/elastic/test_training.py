@@ -171,16 +171,14 @@ def test_survivors_go_on_whoever_is_killed_and_data_is_used_once(
 
     play(story())
     used = Steps(tmp_path / "steps").samples()
-    assert sorted(used) == list(range(1, max(used) + 1)), "no step is lost"
-    epoch: list[int] = []
-    epochs = 0
-    for samples in used.values():
-        epoch += samples
-        assert len(set(epoch)) == len(epoch), "a sample was used twice in an epoch"
-        if len(epoch) == jobs.SAMPLES:
-            assert sorted(epoch) == list(range(jobs.SAMPLES))
-            epoch, epochs = [], epochs + 1
-    assert epochs >= 3
+    assert sorted(used) == list(range(len(used)))
+    assert len(used) > 3
+    assert all(len(set(epoch)) == len(epoch) for epoch in used.values()), "used twice"
+    missing = [jobs.SAMPLES - len(used[epoch]) for epoch in range(len(used) - 1)]
+    # A worker that was killed between the sum of a step and its line in the record took part
+    # in it unseen: at most its share, once a death.
+    assert all(count <= -(-BATCH // 2) for count in missing)
+    assert sum(count > 0 for count in missing) <= 3
 
 
 def test_when_all_are_killed_the_job_resumes_from_the_last_whole_checkpoint(
@@ -281,3 +279,15 @@ def test_a_job_may_end_by_its_own_metric(program: Any, tmp_path: Path) -> None:
             assert completed.loss is not None
 
     play(story())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_trains_the_same(program: Any, tmp_path: Path) -> None:
+    async def story() -> None:
+        job = program(device="cuda", total_iterations=60, hyperparameters={})
+        async with LocalRun(job, tmp_path / "job") as run:
+            await run.resize(1)
+            assert (await run.wait_for(Completed)).iterations_done == 60
+
+    play(story())
+    assert_equals_reference(tmp_path, tmp_path / "job")

@@ -24,7 +24,7 @@ from resilin.elastic.control import (
     Stop,
 )
 from resilin.elastic.leader_state import Durable, Hangup, LeaderState, Tell, TellAgent
-from resilin.elastic.partitions import share_of
+from resilin.elastic.partitions import first_of, share_of
 
 __all__ = ["SimWorker", "State", "World"]
 
@@ -283,7 +283,8 @@ class World:
                     self._checkpoint(worker)
             case msg.Partitions():
                 worker.asked = False
-                if worker.epoch == message.epoch and message.have == len(worker.ranges):
+                asked = (message.epoch, message.number, message.have)
+                if asked == (worker.epoch, worker.number, len(worker.ranges)):
                     worker.ranges += message.ranges
                     worker.dry = not message.ranges
             case _:
@@ -483,6 +484,9 @@ class World:
     def _enter(self, worker: SimWorker, plan: msg.Plan, state: State) -> None:
         stayed = 0.0 if worker.state is not None else None
         worker.plan, worker.state = plan, state
+        if worker.epoch == state.position.epoch:
+            used = state.position.taken.get(worker.worker_id, 0)
+            worker.ranges = first_of(worker.ranges, used)[0]
         worker.broken = worker.parked = worker.done = worker.dry = False
         worker.say(
             msg.Switched(number=plan.number, stopped_seconds=stayed, position=state.position)

@@ -48,8 +48,10 @@ from resilin.runtime.local_broker import LocalBroker
 from resilin.simulation.scenario import Cluster, configuration, opening_commands
 from resilin.simulation.simulation import deciders
 
-TIME_SCALE = 20.0
+TIME_SCALE = 10.0
 SESSION_SECONDS = 2.0
+MARGIN_SECONDS = 6_000.0
+"""Spared of every promise: ten minutes on the wall without the one service that it takes."""
 END_SECONDS = 240.0
 
 
@@ -77,19 +79,19 @@ class Outcome:
 
 
 def opening(cell: str) -> list[Command]:
-    """A cell whose promises have minutes to spare: its services are away for seconds."""
+    """A cell whose promises have time to spare: its services are away most of the time."""
     curve = ThroughputCurve.from_mapping({1: 1.0, 2: 1.9, 4: 3.5, 8: 6.0})
     settings = configuration(
-        "elasticflow", StopCost(fixed_seconds=1.0), promise_margin_seconds=1_800.0
+        "elasticflow", StopCost(fixed_seconds=1.0), promise_margin_seconds=MARGIN_SECONDS
     )
     commands = opening_commands(0.0, Cluster(4, 4), settings, {("model", 64): curve})
     return [each.command.model_copy(update={"cell": cell}) for each in commands]
 
 
 def submission(number: int, cell: str, rng: random.Random) -> SubmitJob:
-    """A job of some minutes with hours to do it in, or without a deadline."""
+    """A job of some minutes with many hours to do it in, or without a deadline."""
     iterations = rng.randrange(60, 900)
-    deadline = f"{iterations + rng.randrange(7_200, 20_000)}s" if rng.random() < 0.7 else None
+    deadline = f"{iterations + rng.randrange(20_000, 60_000)}s" if rng.random() < 0.7 else None
     return SubmitJob(
         cell=cell,
         command_id=f"submit-{number}",

@@ -76,8 +76,8 @@ class Context:
 
     def shards(
         self,
-        dataset: Any,
-        collate: Callable[[list[Any]], Any] | None = None,  # noqa: ANN401 (the user's types)
+        dataset: Any,  # noqa: ANN401 (tensors, tuples of tensors, or map-style)
+        collate: Callable[[list[Any]], Any] | None = None,
     ) -> Iterator[Any]:
         """Yield this worker's batches of the dataset, epoch after epoch.
 

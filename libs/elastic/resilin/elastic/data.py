@@ -20,7 +20,7 @@ from torch.utils.data import default_collate
 
 from resilin.elastic import messages as msg
 from resilin.elastic.link import Link
-from resilin.elastic.partitions import share_of, size_of
+from resilin.elastic.partitions import first_of, share_of, size_of
 
 __all__ = ["BatchReader", "Feed", "GlobalOrderFeed", "MapDataset", "OnDemandFeed"]
 
@@ -198,10 +198,12 @@ class OnDemandFeed:
             self._ranges = []
             self._fetched = {}
             self._dry = False
+        self._used = position.taken.get(self._worker_id, 0)
         if plan.number != self._number:
             self._number = plan.number
+            self._ranges = first_of(self._ranges, self._used)[0]
+            self._fetched = {}
             self._dry = False
-        self._used = position.taken.get(self._worker_id, 0)
         self._changed.notify_all()
 
     def _peek(self, count: int) -> list[int]:
@@ -263,16 +265,18 @@ class OnDemandFeed:
             reply = self._link.ask(wanted)
             ranges = reply.ranges if isinstance(reply, msg.Partitions) else ()
             with self._changed:
-                if epoch == self._epoch and have == len(self._ranges):
+                asked = (epoch, number, have)
+                current = asked == (self._epoch, self._number, len(self._ranges))
+                if current:
                     self._ranges += ranges
                     self._dry = not ranges
                     self._changed.notify_all()
                 if not ranges:
                     self._changed.wait(DRY_SECONDS)
-            if self._reader.reads_ahead:
-                self._read_ahead(epoch, ranges)
+            if current and self._reader.reads_ahead:
+                self._read_ahead(number, epoch, ranges)
 
-    def _read_ahead(self, epoch: int, ranges: Sequence[msg.Range]) -> None:
+    def _read_ahead(self, number: int, epoch: int, ranges: Sequence[msg.Range]) -> None:
         for start, stop in ranges:
             indexes = range(start, stop)
             try:
@@ -281,5 +285,5 @@ class OnDemandFeed:
                 self._failure = error
                 return
             with self._changed:
-                if epoch == self._epoch:
+                if (number, epoch) == (self._number, self._epoch):
                     self._fetched.update(samples)

@@ -18,6 +18,7 @@ import datetime as dt
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -35,7 +36,7 @@ __all__ = ["Graveyard", "Group", "GroupBroken", "GroupBuild", "Work"]
 
 POLL_SECONDS = 0.0002
 SLICE = dt.timedelta(milliseconds=20)
-GRAVES_MAX = 8
+GRAVES_MAX = 4
 
 
 class GroupBroken(Exception):  # noqa: N818 (what happened, not whose error it is)
@@ -256,9 +257,15 @@ class GroupBuild:
             return nccl
         binding: Any = ProcessGroupGloo  # its stubs lack the options
         gloo = binding._Options()  # noqa: SLF001 (the binding's name for it)
-        gloo._devices = [binding.create_device(hostname=self._host)]  # noqa: SLF001 (as above)
+        gloo._devices = [_device(self._host)]  # noqa: SLF001 (as above)
         gloo._timeout = self._timeout  # noqa: SLF001 (as above)
         return binding(store, rank, size, gloo)
+
+
+@cache
+def _device(host: str) -> Any:  # noqa: ANN401 (the stubs lack it)
+    """Return what connects this process: one for all its groups, with one thread."""
+    return ProcessGroupGloo.create_device(hostname=host)
 
 
 class Graveyard:

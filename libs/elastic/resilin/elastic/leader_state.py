@@ -564,7 +564,7 @@ class LeaderState:
         if self.proposal is not None and self.proposal.number <= plan.number:
             self.proposal = None
         self.position = position
-        self.books.settle(position, plan.members)
+        self.books.settle(position)
         self._switch = _Switch(plan, set(plan.members))
         self._broken_since = None
         for worker in self.workers.values():
@@ -724,7 +724,11 @@ class LeaderState:
         self._tell(
             worker_id,
             msg.Partitions(
-                request=wanted.request, epoch=wanted.epoch, have=wanted.have, ranges=ranges
+                request=wanted.request,
+                number=wanted.number,
+                epoch=wanted.epoch,
+                have=wanted.have,
+                ranges=ranges,
             ),
         )
 

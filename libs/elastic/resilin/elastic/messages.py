@@ -280,11 +280,13 @@ class CheckpointNow(EventModel):
 class Partitions(EventModel):
     """Further ranges of the epoch, after the ``have`` that the worker has already.
 
-    None: nothing to give now, ask again.
+    None: nothing to give now, ask again. At every change of plan all that was not trained on
+    goes back: an answer to a request under an earlier plan is void.
     """
 
     type: Literal["Partitions"] = "Partitions"
     request: int
+    number: int
     epoch: int
     have: int
     ranges: tuple[Range, ...]

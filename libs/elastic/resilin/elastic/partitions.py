@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from resilin.elastic.messages import Position, Range
 
-__all__ = ["Book", "Books", "coalesced", "share_of", "size_of", "without"]
+__all__ = ["Book", "Books", "coalesced", "first_of", "share_of", "size_of", "without"]
 
 
 def share_of(count: int, rank: int, workers: int) -> tuple[int, int]:
@@ -62,7 +62,7 @@ def without(whole: Range, taken: tuple[Range, ...]) -> list[Range]:
     return left
 
 
-def _split(ranges: Iterable[Range], count: int) -> tuple[list[Range], list[Range]]:
+def first_of(ranges: Iterable[Range], count: int) -> tuple[list[Range], list[Range]]:
     """Split ranges after their first ``count`` samples."""
     head: list[Range] = []
     tail: list[Range] = []
@@ -123,20 +123,23 @@ class Book:
             mine.append((start, cut))
         return tuple(mine[have:])
 
-    def settle(self, taken: Mapping[str, int], members: Iterable[str]) -> None:
-        """Take back what workers that are no longer members had not trained on."""
-        staying = set(members)
+    def settle(self, taken: Mapping[str, int]) -> None:
+        """Take back whatever was not trained on.
+
+        Those who leave cannot train on it any more, and of those who stay nobody may sit on a
+        stock while newcomers get nothing.
+        """
+        unread: list[Range] = []
         for worker_id, ranges in self.given.items():
-            if worker_id not in staying:
-                used, unread = _split(ranges, taken.get(worker_id, 0))
-                self.given[worker_id] = used
-                self.free[:0] = unread
+            self.given[worker_id], rest = first_of(ranges, taken.get(worker_id, 0))
+            unread += rest
+        self.free[:0] = unread
 
     def used(self, position: Position) -> tuple[Range, ...]:
         """Return the samples behind a position in this epoch."""
         ranges = list(self.inherited)
         for worker_id, count in position.taken.items():
-            ranges += _split(self.given.get(worker_id, ()), count)[0]
+            ranges += first_of(self.given.get(worker_id, ()), count)[0]
         return coalesced(ranges)
 
     @property
@@ -175,12 +178,12 @@ class Books:
         self.books.pop(epoch - 2, None)
         return self.books[epoch]
 
-    def settle(self, position: Position, members: Iterable[str]) -> None:
+    def settle(self, position: Position) -> None:
         """Follow a change of members at a position."""
         for epoch in [epoch for epoch in self.books if epoch > position.epoch]:
             del self.books[epoch]
         if (book := self.books.get(position.epoch)) is not None:
-            book.settle(position.taken, members)
+            book.settle(position.taken)
 
     def used(self, position: Position) -> tuple[Range, ...]:
         """Return the samples behind a position."""

@@ -61,6 +61,8 @@ class StepReports:
         if self._file is not None:
             line: dict[str, object] = {
                 "step": position.step,
+                # The last step of an epoch leads to the beginning of the next.
+                "epoch": position.epoch - (position.consumed == 0),
                 "plan": number,
                 "start": began,
                 "end": ended,

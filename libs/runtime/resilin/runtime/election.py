@@ -75,7 +75,8 @@ class GroupElection:
         consumer = AIOKafkaConsumer(
             group_id=self._group,
             session_timeout_ms=self._session_milliseconds,
-            heartbeat_interval_ms=max(100, self._session_milliseconds // 4),
+            # A member learns by its heartbeat that another has left.
+            heartbeat_interval_ms=max(100, min(1000, self._session_milliseconds // 4)),
             rebalance_timeout_ms=self._session_milliseconds,
             partition_assignment_strategy=[StickyPartitionAssignor],
             enable_auto_commit=False,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 
 import structlog
 
 __all__ = ["bind_service", "configure_logs", "logger"]
+
+_REPEAT_SECONDS = 10.0
+_KINDS_MAX = 1_000
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -45,7 +49,34 @@ def configure_logs(level: str, *, service: str, instance: str, cell: str) -> Non
             ],
         )
     )
+    handler.addFilter(_Seldom())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+
+
+class _Seldom(logging.Filter):
+    """Lets one kind of message through once in a while: a client without brokers is loud.
+
+    It says the same thing a hundred times a second, for as long as they are away.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: dict[tuple[str, str], int] = {}
+        self._until: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether this one is let through, and in it how many like it were not."""
+        kind, now = (record.name, str(record.msg)), time.monotonic()
+        if now < self._until.get(kind, now):
+            self._held[kind] = self._held.get(kind, 0) + 1
+            return False
+        if len(self._until) >= _KINDS_MAX:
+            self._until.clear()
+            self._held.clear()
+        self._until[kind] = now + _REPEAT_SECONDS
+        if held := self._held.pop(kind, 0):
+            record.msg = f"{record.msg} (and {held} more like it)"
+        return True
 
 
 def bind_service(service: str, instance: str) -> None:

@@ -1,0 +1,8 @@
+"""Benchmarks are not installed: they run from the repository's root."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
