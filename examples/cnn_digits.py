@@ -1,7 +1,7 @@
 """A convolutional network that reads digits; the images are drawn, not downloaded.
 
 Every image is a digit of seven segments, shifted, with strokes of varying strength and noise.
-About a minute on one CPU core until it reads 98 of 100.
+Well under a minute on one CPU core until it reads 98 of 100.
 """
 
 from __future__ import annotations

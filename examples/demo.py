@@ -99,6 +99,17 @@ class Cell:
         answered: dict[str, Any] = answer["jobs"][0]
         return answered
 
+    def reckon_with_live_resizes(self) -> None:
+        """Set what a change of workers is reckoned to cost: by default seconds, as by restarts.
+
+        A job grows only where that wins back twice what the change costs.
+        """
+        _, settings = self.resilin("cell", "show", "--home", self.home)
+        settings["stopCost"] = {"fixedSeconds": 1.0, "perDoublingSeconds": 0.5}
+        file = self.home / "cell-settings.yaml"
+        file.write_text(yaml.safe_dump(settings), encoding="utf-8")
+        self.resilin("cell", "configure", "-f", file, "--yes", "--home", self.home)
+
     def down(self) -> bool:
         """End the cell, whatever else has gone wrong; say whether one ran."""
         done = subprocess.run(  # noqa: S603 (this project's own command line)
@@ -229,8 +240,8 @@ def demonstrate(cell: Cell, story: Story, *, quick: bool) -> list[str]:
         try_out(cell, story, kind)
 
     story.tell("a short job comes, and a long one that gets what is left")
-    admit(cell, regression.sized("regression", 8.0))
-    admit(cell, text.sized("text", 25.0 if quick else 50.0 + 4 * min(20.0, text.start_seconds)))
+    admit(cell, regression.sized("regression", 5.0))
+    admit(cell, text.sized("text", 40.0 if quick else 60.0 + 4 * min(20.0, text.start_seconds)))
     story.wait("regression has ended", lambda: story.ended("regression"))
     story.wait("text has grown", lambda: story.workers.get("text", 0) > 1 or story.ended("text"))
     if quick:
@@ -396,6 +407,7 @@ def main() -> int:
         _, running = cell.resilin("up", "--home", home, "--slots", options.slots)
         story.open()
         story.tell(f"resilin up: {options.slots} slots, in {home}, process {running['pid']}")
+        cell.reckon_with_live_resizes()
         jobs = demonstrate(cell, story, quick=options.quick)
         sum_up(cell, story, jobs)
         return 0 if hold_to_account(cell, story, jobs, quick=options.quick) else 1

@@ -57,11 +57,11 @@ def decisions(entries: Sequence[LogEntry]) -> dict[str, Decisions]:
 def simulated(entries: Sequence[LogEntry]) -> list[LogEntry]:
     """Return the log of the same submissions, at the same times, in a simulation."""
     commands = list(recorded_commands(entries))
-    (settings,) = (
+    settings = [
         timed.command.configuration
         for timed in commands
         if isinstance(timed.command, ConfigureCell)
-    )
+    ]
     # The live cell measured while the first of each kind waited for its answer; here it is
     # known when the first one comes.
     first = next(n for n, timed in enumerate(commands) if isinstance(timed.command, SubmitJob))
@@ -70,5 +70,5 @@ def simulated(entries: Sequence[LogEntry]) -> list[LogEntry]:
     )
     commands.insert(first, TimedCommand(commands[first].at_seconds, measured))
     log = MemoryLog()
-    Simulation(log, commands, Physics(stop_cost=settings.stop_cost)).run()
+    Simulation(log, commands, Physics(stop_cost=settings[-1].stop_cost)).run()
     return list(log.read())
