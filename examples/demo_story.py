@@ -160,9 +160,8 @@ class Story:
     def _readable(self, text: str) -> str:
         """Let times count as those of the lines do, and one worker be one."""
         text = re.sub(r"\b(\d{10}) s\b", lambda found: f"{int(found[1]) - self._began:.0f}s", text)
-        return text.replace(" 1 workers are its", " 1 worker is its").replace(
-            "1 workers", "1 worker"
-        )
+        text = re.sub(r"\b1 workers are\b", "1 worker is", text)
+        return re.sub(r"\b1 workers\b", "1 worker", text)
 
     def _count(self, entry: LogEntry) -> None:
         for event in entry.record.events:

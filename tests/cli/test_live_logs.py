@@ -10,6 +10,7 @@ import time
 import pytest
 
 from resilin.agent.job_directory import JobDirectory, LogFile
+from resilin.cli.worker_output import OutputLine
 from resilin.contracts.commands import CancelJob
 
 from .test_live_jobs import interrupt_after, submit
@@ -44,13 +45,12 @@ def test_the_last_lines_of_every_worker(resilin, cell, job) -> None:
 def test_a_terminal_does_not_obey_what_workers_print(resilin, cell, job, monkeypatch) -> None:
     call = ("logs", "alpha", "--worker", "1", "--home", cell.home)
     assert resilin(*call).stdout.startswith("\x1b[31mred\x1b[0m")
-    from resilin.cli.commands import logs
 
     class _Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
-    line = logs._Line("worker-1", "10 %\r20 %\x1b[2J\r")
+    line = OutputLine("worker-1", "10 %\r20 %\x1b[2J\r")
     monkeypatch.setattr(sys, "stdout", _Terminal())
     assert line.shown(several=True) == "[worker-1] 20 %\\x1b[2J"
 

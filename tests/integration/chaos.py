@@ -90,7 +90,7 @@ def opening(cell: str) -> list[Command]:
 
 def submission(number: int, cell: str, rng: random.Random) -> SubmitJob:
     """A job of some minutes with many hours to do it in, or without a deadline."""
-    iterations = rng.randrange(60, 900)
+    iterations = rng.randrange(20, 300)
     deadline = f"{iterations + rng.randrange(20_000, 60_000)}s" if rng.random() < 0.7 else None
     return SubmitJob(
         cell=cell,
