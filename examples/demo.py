@@ -1,4 +1,4 @@
-"""The demonstration: real jobs with deadlines on this machine, in about three minutes.
+"""The demonstration: real jobs with deadlines on this machine, in a few minutes.
 
 ``make demo`` runs it. It does what a user would do, by the commands that a user has: starts a
 cell, submits jobs, has one refused, kills a worker, ends the cell. What it shows is read from the
