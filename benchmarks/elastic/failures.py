@@ -23,7 +23,7 @@ __all__ = ["measure_kills", "measure_leader", "measure_silence"]
 WORKERS = 3
 LEASE_SECONDS = 2.0
 LEADER_LEASE_SECONDS = 2.0
-SETTLE_STEPS = 25
+SETTLE_STEPS = 45
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ CLASSES = 10
 MLP_INPUTS = 1024
 MLP_WIDTH = 4096
 REGRESSION_SAMPLES = 480
+FORK_EVERY = 20
 
 
 def cnn() -> nn.Module:
@@ -117,9 +118,12 @@ class Loading(SmallCnn):
     calls = 0
 
     def train(self, batch: tuple[Tensor, Tensor], model: nn.Module) -> Loss:
-        """Return the mean cross-entropy of a batch; fork the loader while training goes on."""
+        """Return the mean cross-entropy of a batch; fork a loader anew from time to time.
+
+        A child holds the connections that there were when it was forked.
+        """
         self.calls += 1
-        if self.calls == self.hp.get("fork_at", 20):
+        if self.calls % FORK_EVERY == 0:
             loader: DataLoader[Any] = DataLoader(torch.zeros(10_000), num_workers=1)  # type: ignore[arg-type]  # (a tensor is indexed as a dataset is)
             self.loaded = iter(loader)
         return super().train(batch, model)

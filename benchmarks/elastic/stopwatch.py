@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +33,23 @@ def start_stopwatch() -> None:
     def note(mark: str, began: float, ended: float) -> None:
         file.write(json.dumps({"mark": mark, "start": began, "end": ended}) + "\n")
 
-    def timed(mark: str, function: Callable[..., None]) -> Callable[..., None]:
-        def call(*arguments: Any, **named: Any) -> None:  # noqa: ANN401 (whatever it is called with)
-            began = time.monotonic()
-            try:
-                function(*arguments, **named)
-            finally:
-                note(mark, began, time.monotonic())
+    send, receive = TrainingState.send, TrainingState.receive
+    describe = TrainingState.await_description
+    awaited = 0.0
 
-        return call
+    def noted_await(state: TrainingState, *arguments: Any) -> Any:  # noqa: ANN401 (as it is called)
+        nonlocal awaited
+        awaited = time.monotonic()
+        return describe(state, *arguments)
+
+    def noted_send(state: TrainingState, *arguments: Any) -> None:  # noqa: ANN401 (as it is called)
+        began = time.monotonic()
+        send(state, *arguments)
+        note("broadcast", began, time.monotonic())
+
+    def noted_receive(state: TrainingState, *arguments: Any) -> None:  # noqa: ANN401 (as it is called)
+        receive(state, *arguments)
+        note("broadcast", awaited, time.monotonic())
 
     say = Link.say
 
@@ -52,8 +59,9 @@ def start_stopwatch() -> None:
             note("warm", time.monotonic(), time.monotonic())
 
     patched: list[tuple[Any, str, Any]] = [
-        (TrainingState, "send", timed("broadcast", TrainingState.send)),
-        (TrainingState, "receive", timed("broadcast", TrainingState.receive)),
+        (TrainingState, "await_description", noted_await),
+        (TrainingState, "send", noted_send),
+        (TrainingState, "receive", noted_receive),
         (Link, "say", noted_say),
     ]
     for owner, name, function in patched:

@@ -26,9 +26,9 @@ from benchmarks.harness import Table, spread_of
 
 __all__ = ["measure_transient"]
 
-HELD_SECONDS = 8.0
+HELD_SECONDS = 12.0
 AWAY_SECONDS = 4.0
-CYCLES = 5
+CYCLES = 4
 GUARD_SECONDS = 0.3
 """After a switch, before the speed counts as steady."""
 TARGET = 0.97

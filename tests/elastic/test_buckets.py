@@ -157,6 +157,33 @@ def test_a_group_larger_than_the_table_makes_the_table_larger() -> None:
     together(1, story)
 
 
+@pytest.mark.parametrize("after", ["nothing", "a backward pass", "a failed step"])
+def test_gradients_are_zero_in_a_new_group_whatever_was_before(after: str) -> None:
+    """And they are not set to zero once more right after a step: that is part of a stop."""
+
+    def story(rank: int, group: Group) -> None:
+        net = Net()
+        buckets = GradientBuckets(net.parameters(), 200)
+        buckets.use(group)
+        if after == "a backward pass":
+            net(INPUTS, left=True).sum().backward()
+        if after == "a failed step":
+            buckets.launch_rest((11, 11.0, 0, 0, 0))
+            buckets.collect(never)
+            buckets.drop_group()
+        zeroed = []
+        attach = buckets.attach
+        buckets.attach = lambda: zeroed.append(attach())
+        buckets.use(group)
+        assert len(zeroed) == (0 if after == "nothing" else 1)
+        for bucket in buckets._buckets:
+            assert not bucket.memory.any()
+        for parameter in net.parameters():
+            assert parameter.grad is not None
+
+    together(2, story)
+
+
 def test_a_peer_that_is_gone_breaks_the_group_and_leaves_the_model_alone() -> None:
     def story(rank: int, group: Group) -> None:
         if rank == 1:

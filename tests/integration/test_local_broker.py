@@ -65,11 +65,14 @@ def test_it_never_outlives_the_program_that_started_it(
 ) -> None:
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)  # noqa: S603 (our own)
     with process:
-        java = broker_of(process)
-        process.send_signal(how)
-        assert process.wait(PATIENCE_SECONDS) == (-how if how is signal.SIGKILL else 0)
-        psutil.wait_procs([java], timeout=PATIENCE_SECONDS)
-        assert not java.is_running()
+        try:
+            java = broker_of(process)
+            process.send_signal(how)
+            assert process.wait(PATIENCE_SECONDS) == (-how if how is signal.SIGKILL else 0)
+            psutil.wait_procs([java], timeout=PATIENCE_SECONDS)
+            assert not java.is_running()
+        finally:
+            process.kill()
 
 
 def test_a_broker_that_ends_by_itself_ends_the_program(command: list[str]) -> None:

@@ -75,6 +75,7 @@ class GradientBuckets:
         self._works: list[Work] = []
         self._next = 0
         self._live = False
+        self._attached = False
         self._broken: GroupBroken | None = None
         self._rows = ROWS
         self._place: dict[nn.Parameter, tuple[_Bucket, int]] = {}
@@ -116,7 +117,9 @@ class GradientBuckets:
         if group.size > self._rows:
             self._rows = group.size * 2
             self._make_buckets()
-        self.attach()
+            self._attached = False
+        if not self._attached:  # after a step it is: zeros twice would make a stop longer
+            self.attach()
 
     def attach(self) -> None:
         """Set every gradient to zero, in the buckets' memory."""
@@ -130,6 +133,7 @@ class GradientBuckets:
         self._works = []
         self._broken = None
         self._live = False
+        self._attached = True
 
     def expect_last_backward(self) -> None:
         """The next backward pass completes the gradients: reduce them as they come."""
@@ -137,6 +141,7 @@ class GradientBuckets:
 
     def _arrived(self, parameter: nn.Parameter) -> None:
         """A parameter's gradient was accumulated."""
+        self._attached = False
         if self._group is None:
             return  # warming up: nobody to reduce with
         bucket, position = self._place[parameter]
@@ -174,6 +179,7 @@ class GradientBuckets:
     def launch_rest(self, row: Sequence[float]) -> None:
         """Begin to reduce all that is left, with this worker's row of the table."""
         group = self._require_group()
+        self._attached = False
         table = self._table.memory[self._table.gradient_size :].view(self._rows, COLUMNS)
         table[group.rank] = torch.tensor(row, dtype=table.dtype)
         while self._next < len(self._buckets):

@@ -110,6 +110,8 @@ class Leader:
                 await self._serve_agent(payload, reader, writer)
         except (FrameError, ConnectionError) as error:
             _log(f"connection closed: {error}")
+        except asyncio.CancelledError:
+            pass  # the leader ends; asyncio's streams would print it as an error
         finally:
             writer.close()
 

@@ -338,7 +338,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=9092, help="where it listens (%(default)s)")
     options = parser.parse_args(arguments)
     broker = LocalBroker(options.directory, port=options.port)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A shell's background job is started with SIGINT ignored; this program ends by it anyhow.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
     try:
         broker.start()
         sys.stderr.write(f"Kafka {_VERSION} at {broker.bootstrap}; it says in {broker.output}\n")
