@@ -53,28 +53,29 @@ CELL = "main"
 ROUND_TRIPS = 300
 SUBMISSIONS = 200
 BURST = 5_000
-WAIT_SECONDS = 300.0
+WAIT_SECONDS = 600.0
 HOPS = {"JobAdmitted": 3, "JobPlaced": 5}
 
 
 def tables(options: Options) -> Iterator[Table]:
     """Measure a live cell; one run, since its parts are compared with one another."""
-    with tempfile.TemporaryDirectory() as folder, _cell(Path(folder)) as (connection, services):
+    with tempfile.TemporaryDirectory() as folder, _cell(Path(folder), 1) as (connection, _):
         yield asyncio.run(_latency(connection))
-        yield _takeover(services)
         yield asyncio.run(_burst(connection))
+    with tempfile.TemporaryDirectory() as folder, _cell(Path(folder), 2) as (_, services):
+        yield _takeover(services)
     with tempfile.TemporaryDirectory() as folder:
         yield _cold_start(Path(folder), options.records)
 
 
 @contextmanager
-def _cell(folder: Path) -> Iterator[tuple[KafkaConnection, LiveServices]]:
-    """A broker and a cell with room for every job, two instances of each service."""
+def _cell(folder: Path, instances: int) -> Iterator[tuple[KafkaConnection, LiveServices]]:
+    """A broker and a cell with room for every job, so many instances of each service."""
     with LocalBroker(folder) as broker:
         connection = KafkaConnection(broker.bootstrap)
         asyncio.run(create_topics(connection, cells=1))
         with services_running(
-            broker.bootstrap, folder, cell=CELL, partition=0, instances=2
+            broker.bootstrap, folder, cell=CELL, partition=0, instances=instances
         ) as services:
             services.wait_for_leaders()
             asyncio.run(_open(connection))
@@ -186,7 +187,7 @@ async def _latency(connection: KafkaConnection) -> Table:
     following.cancel()
     floor_median, floor_p99 = statistics.median(floor), percentile(floor, 0.99)
     table = Table(
-        f"Live latency, {SUBMISSIONS} submissions one after the other, 7 services x 2 processes",
+        f"Live latency, {SUBMISSIONS} submissions in turn; all processes share this machine",
         ["from the command to", "hops", "median, ms", "p99, ms", "median / (hops x floor)"],
         [["a bare round trip: the floor", 1, floor_median * 1e3, floor_p99 * 1e3, 1.0]],
     )
