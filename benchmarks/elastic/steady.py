@@ -83,7 +83,8 @@ async def measure_steady(options: Options, folder: Path) -> Result:
         "; ".join(said),
         max(medians) <= TARGET,
         "the whole runtime beside plain DDP over gloo in the same processes, paired blocks in"
-        " random order; median of the pairs (95 % confidence interval of the median)",
+        " random order; median of the pairs (95 % confidence interval of the median); judged by"
+        " the median, so an interval wider than the target says that this machine cannot tell",
         values,
     )
     return Result([row])

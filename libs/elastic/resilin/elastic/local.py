@@ -109,11 +109,13 @@ class LocalRun:
 
     async def start_worker(self, worker_id: str | None = None) -> str:
         """Start a worker, which no resize names yet; return its name."""
-        if worker_id is None:
-            self._names += 1
-            worker_id = f"w{self._names}"
+        worker_id = worker_id or self._new_name()
         self.workers[worker_id] = await self._start("worker", worker_id, "--worker-id", worker_id)
         return worker_id
+
+    def _new_name(self) -> str:
+        self._names += 1
+        return f"w{self._names}"
 
     async def _start(self, module: str, name: str, *arguments: str) -> asyncio.subprocess.Process:
         with (self.directory / "logs" / f"{name}.log").open("ab") as log:
@@ -169,23 +171,25 @@ class LocalRun:
         if isinstance(workers, int):
             kept = [each for each in self.wanted if each not in remove and self._runs(each)]
             names = kept[:workers]
-            names += [await self.start_worker() for _ in range(workers - len(names))]
+            names += [self._new_name() for _ in range(workers - len(names))]
         else:
-            names = [
-                each if each in self.workers else await self.start_worker(each) for each in workers
-            ]
+            names = list(workers)
         self.generation += 1
         self._attempt = 0
+        # Said before they start: after a stop, who comes and is not wanted is sent away.
         self._say_resize(names, global_batch, learning_rate)
+        for name in names:
+            if name not in self.workers:
+                await self.start_worker(name)
         return self.generation
 
     async def replace(self, dead: str) -> str:
         """Put a new worker in the place of a dead one, in the same generation."""
-        fresh = await self.start_worker()
+        fresh = self._new_name()
         self._attempt += 1
         names = [fresh if each == dead else each for each in self.wanted]
         self._say_resize(names, None, None)
-        return fresh
+        return await self.start_worker(fresh)
 
     def _say_resize(
         self, names: Sequence[str], global_batch: int | None, learning_rate: float | None
