@@ -29,7 +29,7 @@ from resilin.contracts.telemetry import StepSample
 from resilin.contracts.topics import JOBS_COMMANDS
 from resilin.contracts.values import Curve, SourcePosition
 from resilin.eventlog.port import EventLog
-from resilin.executor.decider import ExecutorDecider, instructions, profiles_wanted
+from resilin.executor.decider import ExecutorDecider, instructions, profiles_wanted, steered_jobs
 from resilin.kernel.decider import Decider, Intake
 from resilin.kernel.host import Folded, Role, ServiceHost
 from resilin.loan_manager.decider import LoanManagerDecider
@@ -39,15 +39,6 @@ from resilin.simulation.cluster import Physics, Report, SimulatedCluster
 from resilin.stability_detector.decider import StabilityDetectorDecider
 
 __all__ = ["Chaos", "Instance", "Simulation", "TimedCommand", "deciders"]
-
-_STEERS_WORKERS = (
-    ev.JobPlaced,
-    ev.JobMigrated,
-    ev.JobSuspended,
-    ev.JobCancelled,
-    ev.JobCompleted,
-    ev.JobFailed,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,13 +279,9 @@ class Simulation:
             for server in state.cell.servers:
                 self.cluster.add_node(server, self.now_seconds)
         else:
-            jobs = []
+            jobs = steered_jobs(entry)
             for event in entry.record.events:
-                if isinstance(event, _STEERS_WORKERS):
-                    jobs.append(event.job_id)
-                elif isinstance(event, ev.AllocationPlanned):
-                    jobs += (change.job_id for change in event.changes)
-                elif isinstance(event, ev.ProfileRequested):
+                if isinstance(event, ev.ProfileRequested):
                     profiles.append(event.job_id)
                 elif isinstance(event, ev.ServerAdded):
                     self.cluster.add_node(event.server.server_id, self.now_seconds)

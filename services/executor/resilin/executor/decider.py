@@ -31,6 +31,7 @@ __all__ = [
     "Instruction",
     "instructions",
     "profiles_wanted",
+    "steered_jobs",
 ]
 
 
@@ -97,6 +98,29 @@ def profiles_wanted(state: ExecutorState) -> list[str]:
     What is not among them any more (its job was cancelled, or has its answer) ends.
     """
     return [job.job_id for job in state.cell.jobs.values() if job.awaits_profile]
+
+
+_STEERS_WORKERS = (
+    ev.JobPlaced,
+    ev.JobMigrated,
+    ev.JobSuspended,
+    ev.JobCancelled,
+    ev.JobCompleted,
+    ev.JobFailed,
+    ev.WorkerLost,
+)
+
+
+def steered_jobs(entry: LogEntry) -> list[str]:
+    """Return the jobs whose :func:`instructions` an entry may have changed, in its order."""
+    jobs: list[str] = []
+    for event in entry.record.events:
+        if isinstance(event, _STEERS_WORKERS):
+            jobs.append(event.job_id)
+        elif isinstance(event, ev.AllocationPlanned):
+            # Another batch, or learning rate, comes into force without a stop.
+            jobs += (change.job_id for change in event.changes)
+    return jobs
 
 
 def _leaving(job: JobState) -> GpuSet:

@@ -10,26 +10,18 @@ from resilin.contracts import events as ev
 from resilin.contracts.record import LogEntry
 from resilin.contracts.telemetry import StepSample
 from resilin.executor.backend import WorkerBackend
-from resilin.executor.decider import ExecutorState, instructions
+from resilin.executor.decider import ExecutorState, instructions, steered_jobs
 
-__all__ = ["STEERS_WORKERS", "BackendInput"]
+__all__ = ["BackendInput"]
 
-STEERS_WORKERS = (
-    ev.JobPlaced,
-    ev.JobMigrated,
-    ev.JobSuspended,
-    ev.JobCancelled,
-    ev.JobCompleted,
-    ev.JobFailed,
+_STEERS_BACKEND = (
     ev.JobRejected,
-    ev.AllocationPlanned,
     ev.ProfileRequested,
-    ev.WorkerLost,
     ev.ServerAdded,
     ev.ServerRemoved,
     ev.NodeLost,
 )
-"""What changes the instructions for a job's workers, or which nodes there are."""
+"""What a backend sees to besides the workers of jobs: profiles, and which nodes there are."""
 
 _BATCH_REPORTS = 200
 _WAITING_SAMPLES = 10_000
@@ -115,14 +107,7 @@ class BackendInput:
 
     def folded(self, state: ExecutorState, entry: LogEntry, now_seconds: float) -> None:
         """Hand on what an entry changes."""
-        steering = [each for each in entry.record.events if isinstance(each, STEERS_WORKERS)]
-        if not steering:
+        jobs = steered_jobs(entry)
+        if not jobs and not any(isinstance(each, _STEERS_BACKEND) for each in entry.record.events):
             return
-        jobs: list[str] = []
-        for event in steering:
-            if isinstance(event, ev.AllocationPlanned):
-                # Another batch, or learning rate, comes into force without a stop.
-                jobs += (change.job_id for change in event.changes)
-            elif hasattr(event, "job_id"):
-                jobs.append(event.job_id)
         self._backend.carry_out(state, instructions(state, jobs), now_seconds)
