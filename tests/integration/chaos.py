@@ -192,6 +192,8 @@ class Chaos:
         for _, instance in self.frozen:
             instance.signal(signal.SIGCONT)
         self._wait_for_the_end()
+        # Each service has to have a leader, or there is nobody to save what it knows.
+        self.services.wait_for_leaders()
         self.services.stop()
         self._check()
         self.outcome.seconds = time.monotonic() - started
