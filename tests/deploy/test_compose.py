@@ -354,6 +354,11 @@ def test_operations_name_every_alert_port_profile_and_setting_and_no_other() -> 
     assert profiles <= set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE))
     asked = set(re.findall(r"\$\{(\w+):-", (ROOT / "compose.yaml").read_text(encoding="utf-8")))
     settings = set(re.findall(r"^\| `([A-Z_]+)` \|", text, re.MULTILINE))
-    assert settings == asked | {"PIP_INDEX_URL"}
+    of_local_executors = {
+        f"RESILIN_{name.upper()}"
+        for name in ServiceSettings.model_fields
+        if name.startswith("executor_")
+    }
+    assert settings == asked | of_local_executors | {"PIP_INDEX_URL"}
     titles = [json.loads(dashboard)["title"] for dashboard in _dashboards().files().values()]
     assert set(titles) <= set(re.findall(r"^\| ([A-Z][\w ]+) \|", text, re.MULTILINE))

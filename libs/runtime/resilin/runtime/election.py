@@ -9,7 +9,8 @@ and the log's epochs decide which of them counts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import struct
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from aiokafka import (  # type: ignore[import-untyped]  # it ships no type marker
@@ -18,15 +19,20 @@ from aiokafka import (  # type: ignore[import-untyped]  # it ships no type marke
     TopicPartition,
     errors,
 )
-from aiokafka.coordinator.assignors.sticky.sticky_assignor import (  # type: ignore[import-untyped]  # as above
-    StickyPartitionAssignor,
+from aiokafka.cluster import ClusterMetadata  # type: ignore[import-untyped]  # as above
+from aiokafka.coordinator.assignors.abstract import (  # type: ignore[import-untyped]  # as above
+    AbstractPartitionAssignor,
+)
+from aiokafka.coordinator.protocol import (  # type: ignore[import-untyped]  # as above
+    ConsumerProtocolMemberAssignment,
+    ConsumerProtocolMemberMetadata,
 )
 
 from resilin.contracts.topics import CELL_EVENTS
 from resilin.eventlog.kafka import LogUnavailableError
 from resilin.runtime.logs import logger
 
-__all__ = ["AlwaysElected", "GroupElection"]
+__all__ = ["AlwaysElected", "GroupElection", "LeadAssignor"]
 
 _POLL_SECONDS = 1.0
 _LEAVE_SECONDS = 5.0
@@ -40,6 +46,68 @@ class AlwaysElected:
     async def run(self, wake: Callable[[], None]) -> None:  # noqa: ARG002 (the port)
         """See :class:`~resilin.runtime.ports.Election`."""
         await asyncio.Event().wait()
+
+
+class LeadAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # aiokafka has no types
+    """Gives everything to one member, and leaves it there: who has the lead keeps it.
+
+    Kafka's own sticky assignment balances before it sticks: a standby that joins gets half of
+    the topic's partitions, among them, for half of the cells, the one that counts.
+
+    Every lead has a term, one more than the last that any member has heard of. So a member that
+    was away and comes back with its old lead does not take it from the one that followed.
+
+    aiokafka keeps a member's state on the class: each member has a class of its own, by
+    :meth:`for_one_member`.
+    """
+
+    name = "resilin-lead"
+    _VERSION = 0
+    _MEMBER = struct.Struct(">QQ")  # the term of its lead, 0 for none; the last term it heard of
+    _TERM = struct.Struct(">Q")
+    _led = 0
+    _heard = 0
+
+    @classmethod
+    def for_one_member(cls) -> type[LeadAssignor]:
+        """Return a class whose state is that of one member of a group."""
+        return type(cls.__name__, (cls,), {})
+
+    @classmethod
+    def assign(
+        cls, cluster: ClusterMetadata, members: Mapping[str, ConsumerProtocolMemberMetadata]
+    ) -> dict[str, ConsumerProtocolMemberAssignment]:
+        """Return what each member gets, by member id: one gets all, the others nothing."""
+        led, heard = {}, 0
+        for member, metadata in members.items():
+            led[member], last = cls._MEMBER.unpack(metadata.user_data)
+            heard = max(heard, last)
+        leader = min(members, key=lambda member: (-led[member], member))
+        kept = led[leader] == heard > 0
+        term = cls._TERM.pack(heard if kept else heard + 1)
+        topics = sorted({topic for each in members.values() for topic in each.subscription})
+        everything = [
+            (topic, sorted(cluster.partitions_for_topic(topic) or ())) for topic in topics
+        ]
+        return {
+            member: ConsumerProtocolMemberAssignment(
+                cls._VERSION, everything if member == leader else [], term
+            )
+            for member in members
+        }
+
+    @classmethod
+    def metadata(cls, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
+        """Return what a member tells the group as it joins."""
+        return ConsumerProtocolMemberMetadata(
+            cls._VERSION, list(topics), cls._MEMBER.pack(cls._led, cls._heard)
+        )
+
+    @classmethod
+    def on_assignment(cls, assignment: ConsumerProtocolMemberAssignment) -> None:
+        """Remember the term of this assignment, and whether this member leads in it."""
+        (cls._heard,) = cls._TERM.unpack(assignment.user_data)
+        cls._led = cls._heard if assignment.partitions() else 0
 
 
 class GroupElection:
@@ -78,7 +146,7 @@ class GroupElection:
             # A member learns by its heartbeat that another has left.
             heartbeat_interval_ms=max(100, min(1000, self._session_milliseconds // 4)),
             rebalance_timeout_ms=self._session_milliseconds,
-            partition_assignment_strategy=[StickyPartitionAssignor],
+            partition_assignment_strategy=[LeadAssignor.for_one_member()],
             enable_auto_commit=False,
             auto_offset_reset="latest",
             **self._options,
