@@ -24,6 +24,7 @@ from resilin.metric_collector.decider import (
     DEVIATION_WORTH_A_RECORD,
     SAMPLES_LEAST,
     SAMPLES_MOST,
+    SAMPLES_WARMING_UP,
     MetricCollectorDecider,
 )
 
@@ -101,6 +102,9 @@ def test_samples_of_an_unknown_job_are_dropped() -> None:
 # --- measured samples scatter --------------------------------------------------------------
 
 
+ENOUGH = SAMPLES_WARMING_UP + SAMPLES_LEAST
+
+
 class Measuring:
     """Job ``a`` reports once a second, and the collector adds to the log what is news."""
 
@@ -139,18 +143,25 @@ class Measuring:
 
 def test_measured_samples_count_once_a_window_is_full() -> None:
     job = Measuring()
-    assert job.reports(*[3.0] * (SAMPLES_LEAST - 1)) == []
+    assert job.reports(*[3.0] * (ENOUGH - 1)) == []
     assert job.reports(3.0) == [3.0]
     assert job.reports(*[3.0] * 100) == []
 
 
 def test_the_median_stands_for_the_window() -> None:
-    assert Measuring().reports(3.0, 0.1, 3.1, 2.9, 90.0) == [3.0]
+    job = Measuring()
+    assert job.reports(*[2.0] * SAMPLES_WARMING_UP, 3.0, 0.1, 3.1, 2.9, 90.0) == [3.0]
+
+
+def test_what_a_generation_reports_before_it_is_warm_says_nothing() -> None:
+    job = Measuring()
+    assert job.reports(*[0.5] * SAMPLES_WARMING_UP, *[2.0] * SAMPLES_MOST) == []
+    assert job.reports(*[0.5] * SAMPLES_WARMING_UP, *[1.2] * SAMPLES_LEAST, workers=1) == [1.2]
 
 
 def test_a_difference_that_scatter_explains_waits_for_more_samples() -> None:
     job = Measuring()
-    assert job.around(2.1, SAMPLES_LEAST, noise=0.05) == []
+    assert job.around(2.1, ENOUGH, noise=0.05) == []
     recorded = job.around(2.1, SAMPLES_MOST, noise=0.05, seed=2)
     assert len(recorded) == 1
     assert recorded[0] == pytest.approx(2.1, rel=0.03)
@@ -164,7 +175,7 @@ def test_jitter_alone_is_hardly_ever_recorded(seed: int) -> None:
 
 def test_a_job_that_becomes_slower_is_measured_again() -> None:
     job = Measuring()
-    assert job.around(2.0, 200, noise=0.02) == []
+    assert len(job.around(2.0, 200, noise=0.02)) <= 2
     recorded = job.around(1.6, 2 * SAMPLES_MOST, noise=0.02, seed=2)
     assert 1 <= len(recorded) <= 5
     assert recorded[-1] == pytest.approx(1.6, rel=0.03)
@@ -173,9 +184,9 @@ def test_a_job_that_becomes_slower_is_measured_again() -> None:
 def test_a_repeat_does_not_fill_the_window() -> None:
     job = Measuring()
     again = job.sample(3.0)
-    for _ in range(3 * SAMPLES_LEAST):
+    for _ in range(3 * ENOUGH):
         assert job.takes(again) == []
-    assert job.reports(*[3.0] * (SAMPLES_LEAST - 2)) == []
+    assert job.reports(*[3.0] * (ENOUGH - 2)) == []
     assert job.takes(again) == []
     assert job.reports(3.0) == [3.0]
 
@@ -183,7 +194,7 @@ def test_a_repeat_does_not_fill_the_window() -> None:
 def test_a_repeated_stretch_of_samples_changes_nothing() -> None:
     """What a consumer sees after it started again before its last committed offset."""
     job, other = Measuring(), Measuring()
-    samples = [job.sample(rate) for rate in (3.0, 3.1, 2.9, 3.2, 3.05, 2.95, 3.0)]
+    samples = [job.sample(rate) for rate in (2.0, 2.0, 2.0, 3.0, 3.1, 2.9, 3.2, 3.05, 2.95)]
     once = [found for sample in samples for found in job.takes(sample)]
     twice = [found for sample in [*samples[:4], *samples] for found in other.takes(sample)]
     assert once == twice == [3.05]
@@ -191,9 +202,9 @@ def test_a_repeated_stretch_of_samples_changes_nothing() -> None:
 
 def test_a_new_generation_starts_a_new_window() -> None:
     job = Measuring()
-    job.reports(*[2.0] * (SAMPLES_LEAST - 1))
+    job.reports(*[2.0] * (ENOUGH - 1))
     job.goes_on(placed("a", 2, {"s1": (0, 1, 2, 3)}), switched("a", 2, 4))
-    assert job.reports(*[3.0] * (SAMPLES_LEAST - 1), generation=2, workers=4) == []
+    assert job.reports(*[3.0] * (ENOUGH - 1), generation=2, workers=4) == []
     assert job.reports(9.0) == []  # late, of the generation before
     assert job.reports(3.0, generation=2, workers=4) == [3.0]
 
@@ -201,15 +212,15 @@ def test_a_new_generation_starts_a_new_window() -> None:
 def test_a_generation_that_lost_a_worker_is_measured_at_its_new_count() -> None:
     job = Measuring()
     job.reports(*[2.0] * SAMPLES_MOST)
-    assert job.reports(*[1.2] * SAMPLES_LEAST, workers=1) == [1.2]
+    assert job.reports(*[1.2] * ENOUGH, workers=1) == [1.2]
     assert folded(job.log, COLLECTOR).cell.jobs["a"].measured == {1: 1.2}
 
 
 def test_a_restart_only_delays_a_measurement() -> None:
     job = Measuring()
-    job.reports(*[3.0] * (SAMPLES_LEAST - 1))
+    job.reports(*[3.0] * (ENOUGH - 1))
     job.collector = MetricCollectorDecider()
-    assert job.reports(*[3.0] * (SAMPLES_LEAST - 1)) == []
+    assert job.reports(*[3.0] * (ENOUGH - 1)) == []
     assert job.reports(3.0) == [3.0]
 
 

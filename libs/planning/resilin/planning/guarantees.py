@@ -162,6 +162,7 @@ def _rescued(view: ClusterView, unharmed: Mapping[str, Plan]) -> dict[str, Plan]
     """Around ``unharmed``, by deadline: first who can be in time, then who will be late."""
     plans = dict(unharmed)
     profile = CapacityProfile.after(view.now_seconds, view.gpus, plans.values())
+    in_time: list[JobView] = []
     late: list[JobView] = []
     for job in by_deadline(guaranteed(view)):
         if job.job_id in plans:
@@ -170,8 +171,14 @@ def _rescued(view: ClusterView, unharmed: Mapping[str, Plan]) -> dict[str, Plan]
         if found is None:
             late.append(job)
         else:
+            in_time.append(job)
             plans[job.job_id] = found[1]
             profile.take(found[1])
+    for job in in_time:  # room for unforeseen stops where there is any: without, none can grow
+        others = (plan for job_id, plan in plans.items() if job_id != job.job_id)
+        profile = CapacityProfile.after(view.now_seconds, view.gpus, others)
+        plans[job.job_id] = _filled(view, job, profile) or plans[job.job_id]
+        profile.take(plans[job.job_id])
     for job in late:  # they still matter: as soon as possible, then
         plans[job.job_id] = fill_at_level(job, profile, job.table.largest, math.inf) or ()
         profile.take(plans[job.job_id])

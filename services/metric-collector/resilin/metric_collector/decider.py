@@ -4,10 +4,10 @@ Telemetry is high-rate and never the basis of truth. A measurement enters the lo
 it differs from what the log already lets everyone believe; then plans are made with it.
 
 A real job's samples scatter. So the throughput is the median over a window of the newest
-samples of one generation, and a difference counts only if the scatter cannot explain it: a
-large one shows in a few samples, a small one as the window grows, and ordinary jitter never.
-An exact sample, as a simulation makes them, is a window by itself. Windows are not in the
-log; a restart starts them anew and can only delay a measurement.
+samples of one generation once it is warm, and a difference counts only if the scatter cannot
+explain it: a large one shows in a few samples, a small one as the window grows, and ordinary
+jitter never. An exact sample, as a simulation makes them, is a window by itself. Windows are
+not in the log; a restart starts them anew and can only delay a measurement.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ __all__ = [
     "DEVIATION_WORTH_A_RECORD",
     "SAMPLES_LEAST",
     "SAMPLES_MOST",
+    "SAMPLES_WARMING_UP",
     "CollectorState",
     "MetricCollectorDecider",
 ]
@@ -36,6 +37,13 @@ DEVIATION_WORTH_A_RECORD = 0.02
 
 NOISE_DEVIATION_WORTH_A_RECORD = 0.1
 """Relative difference from the known gradient noise scale; it is an average already."""
+
+SAMPLES_WARMING_UP = 3
+"""Measured samples of a generation, and of a count of workers, that say nothing yet.
+
+Right after a switch new workers fill their caches while whoever left still ends: two sizes can
+look alike then, and a job that was measured so would never grow again.
+"""
 
 SAMPLES_LEAST = 5
 """Measured samples that a window must hold before it says anything."""
@@ -71,6 +79,7 @@ class _Window:
     """
 
     last: StepSample
+    warming_up: int = SAMPLES_WARMING_UP
     rates: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES_MOST))
 
 
@@ -137,6 +146,9 @@ class MetricCollectorDecider:
         ):
             window = self._windows[item.job_id] = _Window(item)
         window.last = item
+        if window.warming_up:
+            window.warming_up -= 1
+            return ()
         window.rates.append(item.iterations_per_second)
         return window.rates if len(window.rates) >= SAMPLES_LEAST else ()
 
