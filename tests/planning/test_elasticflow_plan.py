@@ -373,6 +373,28 @@ def test_what_a_job_has_is_kept_without_a_stop(make) -> None:
     assert POLICY.plan(ClusterView(0.0, 2, 2, (job,))).workers == {"job-1": 2}
 
 
+def test_a_plan_without_room_for_stops_gets_it_again_and_the_job_grows(make) -> None:
+    # Made to the last second, or used up by a start that took longer than it was reckoned to.
+    table = make.table({1: 1.0, 2: 1.9}, stop=1.0)
+    late = make.job("job-1", table, 60.0, 200.0, workers=1, plan=((0.0, 60.0, 1),))
+    answer = POLICY.plan(ClusterView(0.0, 2, 2, (late,)))
+    assert answer.workers == {"job-1": 2}
+    assert answer.plans == {"job-1": ((0.0, 62.0, 1),)}
+
+
+def test_room_for_stops_is_taken_from_nobody(make) -> None:
+    table = make.table({1: 1.0, 2: 1.9}, stop=1.0)
+    late = make.job("job-1", table, 60.0, 161.0, workers=1, plan=((0.0, 60.0, 1),))
+    pair = make.table({2: 1.0}, stop=1.0)
+    after = make.job("job-2", pair, 99.0, 161.0, plan=((60.0, 160.0, 2),))
+    view = ClusterView(0.0, 2, 2, (late, after))
+    answer = POLICY.plan(view)
+    assert answer.plans == {}
+    for job in (late, after):
+        plan = plan_of(view, answer, job.job_id)
+        assert projected_finish(job, plan, 0.0) <= job.deadline_seconds
+
+
 def test_who_waits_gets_its_smallest_size_before_a_promised_job_gets_more(make) -> None:
     table = make.table({1: 1.0, 2: 2.0, 4: 4.0})
     view, _ = promised(POLICY, ClusterView(0.0, 4, 4, ()), make.job("job-0", table, 5.0, 10.0))

@@ -46,7 +46,7 @@ PINNED = {
     "edf+elastic": Figures(19, 0, 15337.529),
     "edf-uncapped": Figures(12, 0, 33863.017),
     "elastic-tiresias": Figures(10, 0, 12803.151),
-    "elasticflow": Figures(19, 1, 12827.394),
+    "elasticflow": Figures(19, 1, 12827.583),
     "fifo": Figures(8, 0, 17309.341),
     "gandiva": Figures(7, 0, 21031.311),
     "optimus": Figures(8, 0, 13444.028),

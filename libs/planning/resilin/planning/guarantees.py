@@ -158,11 +158,35 @@ def repaired_plans(view: ClusterView, standing: Mapping[str, Plan]) -> dict[str,
     return _rescued(view, unharmed if fits else {})
 
 
+def with_allowances(view: ClusterView, plans: Mapping[str, Plan]) -> dict[str, Plan]:
+    """Give plans room for unforeseen stops again, if they have used it up and GPUs are free.
+
+    Without it a job keeps its promise and can never grow again: a start that took longer than
+    it was reckoned to, or a rescue to the last second, would hold it down for good. What a job
+    has at this moment does not change.
+    """
+    renewed = dict(plans)
+    for job in by_deadline(guaranteed(view)):
+        full, plan = full_allowance(view, job), renewed[job.job_id]
+        now = view.now_seconds
+        if not math.isinf(projected_finish(job, plan, now, allowance_seconds=full)):
+            continue
+        others = (other for job_id, other in renewed.items() if job_id != job.job_id)
+        profile = CapacityProfile.after(now, view.promised_gpus, others)
+        if profile.least() < 0:
+            break
+        found = minimum_satisfactory_share(
+            job, profile, promise_limit(view, job), allowance_seconds=full
+        )
+        if found is not None and share_at(view, found[1]) == share_at(view, plan):
+            renewed[job.job_id] = found[1]
+    return renewed
+
+
 def _rescued(view: ClusterView, unharmed: Mapping[str, Plan]) -> dict[str, Plan]:
     """Around ``unharmed``, by deadline: first who can be in time, then who will be late."""
     plans = dict(unharmed)
     profile = CapacityProfile.after(view.now_seconds, view.gpus, plans.values())
-    in_time: list[JobView] = []
     late: list[JobView] = []
     for job in by_deadline(guaranteed(view)):
         if job.job_id in plans:
@@ -171,14 +195,8 @@ def _rescued(view: ClusterView, unharmed: Mapping[str, Plan]) -> dict[str, Plan]
         if found is None:
             late.append(job)
         else:
-            in_time.append(job)
             plans[job.job_id] = found[1]
             profile.take(found[1])
-    for job in in_time:  # room for unforeseen stops where there is any: without, none can grow
-        others = (plan for job_id, plan in plans.items() if job_id != job.job_id)
-        profile = CapacityProfile.after(view.now_seconds, view.gpus, others)
-        plans[job.job_id] = _filled(view, job, profile) or plans[job.job_id]
-        profile.take(plans[job.job_id])
     for job in late:  # they still matter: as soon as possible, then
         plans[job.job_id] = fill_at_level(job, profile, job.table.largest, math.inf) or ()
         profile.take(plans[job.job_id])

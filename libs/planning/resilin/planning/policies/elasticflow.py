@@ -27,6 +27,7 @@ from resilin.planning.guarantees import (
     saves_gpu_time,
     shares_now,
     standing_plans,
+    with_allowances,
 )
 from resilin.planning.marginal_return import spread_spare
 from resilin.planning.overload import gpu_seconds_needed, shortest_window
@@ -124,18 +125,17 @@ class ElasticFlow:
 
     def plan(self, view: ClusterView) -> AllocationPlan:
         """Guaranteed shares first, then every spare GPU where it returns most."""
-        plans = standing_plans(view)
+        standing = standing_plans(view)
         fresh = filled_by_deadline(view, guaranteed(view)) if _few(view) else None
-        if not all_kept(view, plans):
-            fresh = fresh or repaired_plans(view, plans)
-        elif fresh is not None and not saves_gpu_time(view, fresh, plans):
+        if not all_kept(view, standing):
+            fresh = fresh or repaired_plans(view, standing)
+        elif fresh is not None and not saves_gpu_time(view, fresh, standing):
             fresh = None
-        changed: dict[str, Plan] = {}
-        if fresh is not None:
-            changed = {
-                job_id: plan for job_id, plan in fresh.items() if not same_plan(plan, plans[job_id])
-            }
-            plans.update(changed)
+        plans = with_allowances(view, standing if fresh is None else fresh)
+        changed = {
+            job_id: plan for job_id, plan in plans.items() if not same_plan(plan, standing[job_id])
+        }
+        plans = {**standing, **changed}
         shares = shares_now(view, plans)
         workers = dict(shares)
         spread_spare(view, plans, shares, workers)
