@@ -26,7 +26,7 @@ from resilin.contracts.values import Curve, GpuSet, StopCost
 from resilin.executor.decider import Instruction
 from resilin.planning.goodput import iteration_worth
 
-__all__ = ["FailureModel", "Physics", "Report", "SimulatedCluster", "Truth"]
+__all__ = ["FailureModel", "Physics", "Report", "SimulatedCluster", "Truth", "World"]
 
 Report = ev.Event | StepSample
 """What the cluster reports: to the executor, or as telemetry."""
@@ -41,6 +41,30 @@ ROUNDING_ITERATIONS = 1e-6
 
 SAMPLES_PER_GENERATION = 5
 """Throughput does not change within a simulated generation: these tell all there is."""
+
+
+class World(Protocol):
+    """What the executor steers in a simulation: nodes and workers, and what they report."""
+
+    def next_seconds(self) -> float:
+        """Return when the next thing happens; infinite for never."""
+        ...
+
+    def reports(self, now_seconds: float) -> Iterator[Report]:
+        """Let everything up to now happen, and yield what is reported."""
+        ...
+
+    def add_node(self, server_id: str, now_seconds: float) -> None:
+        """Start a node agent on a server that joined the cell; a repeat changes nothing."""
+        ...
+
+    def carry_out(self, instruction: Instruction, now_seconds: float) -> None:
+        """Bring a job's workers to what the executor wants; a repeat changes nothing."""
+        ...
+
+    def profile(self, job_id: str, now_seconds: float) -> None:
+        """Try a job out, and report its curve; a repeat changes nothing."""
+        ...
 
 
 class Truth(Protocol):

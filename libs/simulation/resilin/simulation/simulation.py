@@ -35,7 +35,7 @@ from resilin.kernel.host import Folded, Role, ServiceHost
 from resilin.loan_manager.decider import LoanManagerDecider
 from resilin.metric_collector.decider import MetricCollectorDecider
 from resilin.placement.decider import PlacementDecider
-from resilin.simulation.cluster import Physics, Report, SimulatedCluster
+from resilin.simulation.cluster import Physics, Report, SimulatedCluster, World
 from resilin.stability_detector.decider import StabilityDetectorDecider
 
 __all__ = ["Chaos", "Instance", "Simulation", "TimedCommand", "deciders"]
@@ -157,7 +157,8 @@ class Simulation:
     Args:
         log: Where the records go; empty.
         commands: What clients send, in order of time.
-        physics: How the simulated world behaves.
+        world: How the simulated world behaves; or another world, in which nothing is simulated
+            (:class:`~resilin.simulation.recorded.RecordedWorld`).
         unknown_curves: Throughput that is true of the simulated world, and known to the cell
             only once it has tried a job out.
         chaos: Faults to inject; None for none.
@@ -171,7 +172,7 @@ class Simulation:
         self,
         log: EventLog,
         commands: Sequence[TimedCommand],
-        physics: Physics,
+        world: Physics | World,
         *,
         unknown_curves: Sequence[Curve] = (),
         chaos: Chaos | None = None,
@@ -188,7 +189,11 @@ class Simulation:
         self._inbox: deque[Report] = deque()
         self._late: list[tuple[float, int, Report]] = []
         self.now_seconds = commands[0].at_seconds if commands else 0.0
-        self.cluster = SimulatedCluster(physics, _Truth(commands, unknown_curves))
+        self.world: World = (
+            world
+            if not isinstance(world, Physics)
+            else SimulatedCluster(world, _Truth(commands, unknown_curves))
+        )
         self.instances: dict[str, list[Instance]] = {}
         for decider in make_deciders():
             self.instances[decider.service] = []
@@ -277,18 +282,18 @@ class Simulation:
         if entry is None:
             profiles = profiles_wanted(state)
             for server in state.cell.servers:
-                self.cluster.add_node(server, self.now_seconds)
+                self.world.add_node(server, self.now_seconds)
         else:
             jobs = steered_jobs(entry)
             for event in entry.record.events:
                 if isinstance(event, ev.ProfileRequested):
                     profiles.append(event.job_id)
                 elif isinstance(event, ev.ServerAdded):
-                    self.cluster.add_node(event.server.server_id, self.now_seconds)
+                    self.world.add_node(event.server.server_id, self.now_seconds)
         for instruction in instructions(state, jobs):
-            self.cluster.carry_out(instruction, self.now_seconds)
+            self.world.carry_out(instruction, self.now_seconds)
         for job_id in profiles:
-            self.cluster.profile(job_id, self.now_seconds)
+            self.world.profile(job_id, self.now_seconds)
 
     # --- the loop --------------------------------------------------------------------------
 
@@ -311,7 +316,7 @@ class Simulation:
         return self._next_command(leader) is None and not state.cell.jobs
 
     def _next_moment(self) -> float:
-        moments = [self.cluster.next_seconds()]
+        moments = [self.world.next_seconds()]
         if self._chaos is not None:
             moments.append(self._chaos.next_seconds())
         if self._late:
@@ -344,7 +349,7 @@ class Simulation:
 
     def _collect_reports(self) -> None:
         now = self.now_seconds
-        for report in self.cluster.reports(now):
+        for report in self.world.reports(now):
             if isinstance(report, StepSample):
                 self._take_sample(report)
             elif self._chaos is None:
