@@ -279,6 +279,16 @@ def test_standing_plans_move_where_that_makes_room(make, plans) -> None:
     assert_kept(plans, view)
 
 
+def test_a_tail_that_others_are_planned_into_is_cut_off(make) -> None:
+    """The first job ran ahead of its plan: of its ten seconds it needs three."""
+    ahead = make.job("job-0", make.table({1: 1.0}), 3.0, 10.0, workers=1, plan=((0.0, 10.0, 1),))
+    view = ClusterView(0.0, 2, 2, (ahead,))
+    beside = make.job("job-1", make.table({1: 1.0}), 8.0, 9.0)
+    into = make.job("job-1", make.table({2: 1.0}), 6.0, 9.0)
+    assert POLICY.judge(view, beside).plans_moved == {}
+    assert POLICY.judge(view, into).plans_moved == {"job-0": ((0.0, 3.0, 1),)}
+
+
 @settings(deadline=None, max_examples=150, derandomize=True)
 @given(
     st.lists(st.tuples(st.integers(1, 12), st.integers(1, 6)), min_size=1, max_size=6),

@@ -23,7 +23,14 @@ from resilin.eventlog.memory import MemoryLog
 from resilin.eventlog.sqlite import SqliteLog
 from resilin.kernel.snapshot import dump, load, state_hash
 from resilin.simulation.cluster import Physics, SimulatedCluster
+from resilin.simulation.scenario import (
+    Cluster,
+    configuration,
+    opening_commands,
+    submissions,
+)
 from resilin.simulation.simulation import Simulation, TimedCommand, deciders
+from resilin.workloads import built_in_curves, generate_trace
 
 SEEDS = range(1, 5)
 
@@ -148,6 +155,21 @@ def late_promises(entries: Sequence[LogEntry]) -> dict[str, float]:
 def test_promises_are_kept(kind: str, seed: int) -> None:
     """Also with failures within the reserve: a margin covers what a lost worker had not saved."""
     assert late_promises(recorded(kind, seed)) == {}
+
+
+@pytest.mark.parametrize("seed", [6, 7, 10])
+def test_promises_are_kept_in_a_full_cell_with_long_stops(seed: int) -> None:
+    """Jobs run ahead of their plans on spare GPUs, others are planned into what they leave."""
+    cluster, cost = Cluster(4, 8), StopCost(fixed_seconds=30, per_doubling_seconds=5)
+    curves = built_in_curves(most_workers=cluster.gpus, gpus_per_server=8)
+    trace = generate_trace(
+        jobs=60, seed=seed, curves=curves, mean_interarrival_seconds=300.0, cluster_gpus=32
+    )
+    opening = opening_commands(
+        trace.jobs[0].submitted_at_seconds, cluster, configuration("elasticflow", cost), curves
+    )
+    entries = run([*opening, *submissions(trace.jobs)], Physics(stop_cost=cost))
+    assert late_promises(entries) == {}
 
 
 @pytest.mark.parametrize("seed", range(1, 9))

@@ -74,6 +74,30 @@ def standing_plans(view: ClusterView) -> dict[str, Plan]:
     return plans
 
 
+def cut_back(
+    view: ClusterView, standing: Mapping[str, Plan], changed: Mapping[str, Plan]
+) -> dict[str, Plan]:
+    """Return the standing plans whose unneeded tails ``changed`` plans were made into.
+
+    A plan in the log keeps its tail while nobody else wants it: a job that ran on spare GPUs
+    would change its plan at every event. But a tail that is given to another is gone, or a job
+    that loses time would come back to it, and two promises would count on the same GPUs.
+    """
+    tails = {}
+    for job in guaranteed(view):
+        if job.job_id not in changed and job.plan:
+            needed = standing[job.job_id]
+            end = needed[-1][1] if needed else view.now_seconds
+            tail = tuple(segment for segment in job.plan if segment[1] > end + ROUNDING)
+            if tail:
+                tails[job.job_id] = ((max(tail[0][0], end), *tail[0][1:]), *tail[1:])
+    if not tails:
+        return {}
+    plans = (*standing.items(), *changed.items(), *((f"{job} tail", tails[job]) for job in tails))
+    profile = CapacityProfile.after(view.now_seconds, view.promised_gpus, dict(plans).values())
+    return {} if profile.least() >= 0 else {job_id: standing[job_id] for job_id in tails}
+
+
 def filled_by_deadline(view: ClusterView, jobs: Iterable[JobView]) -> dict[str, Plan] | None:
     """Algorithm 1: fill all jobs anew in order of deadline; None if one cannot be."""
     profile = CapacityProfile(view.now_seconds, view.promised_gpus)

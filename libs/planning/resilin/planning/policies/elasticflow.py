@@ -18,6 +18,7 @@ from resilin.planning.filling import (
 )
 from resilin.planning.guarantees import (
     all_kept,
+    cut_back,
     filled_by_deadline,
     full_allowance,
     guaranteed,
@@ -76,14 +77,14 @@ class ElasticFlow:
             candidate, profile, limit, allowance_seconds=full_allowance(view, candidate)
         )
         if found is not None:
-            return _promise(view, candidate, found[1], {})
+            return _promise(view, candidate, found[1], standing, {})
         plans = None
         if _few(view):
             plans = filled_by_deadline(view, (*guaranteed(view), candidate))
         if plans is not None:
             plan = plans.pop(candidate.job_id)
             moved = {job_id: new for job_id, new in plans.items() if new != standing[job_id]}
-            return _promise(view, candidate, plan, moved)
+            return _promise(view, candidate, plan, standing, moved)
         return _refusal(view, candidate, standing)
 
     def earliest_deadline(self, view: ClusterView, candidate: JobView) -> float | None:
@@ -131,10 +132,14 @@ class ElasticFlow:
             fresh = fresh or repaired_plans(view, standing)
         elif fresh is not None and not saves_gpu_time(view, fresh, standing):
             fresh = None
-        plans = with_allowances(view, standing if fresh is None else fresh)
+        plans = standing if fresh is None else fresh
+        if _few(view):
+            plans = with_allowances(view, plans)
         changed = {
             job_id: plan for job_id, plan in plans.items() if not same_plan(plan, standing[job_id])
         }
+        if changed:
+            changed.update(cut_back(view, standing, changed))
         plans = {**standing, **changed}
         shares = shares_now(view, plans)
         workers = dict(shares)
@@ -158,14 +163,19 @@ def _few(view: ClusterView) -> bool:
 
 
 def _promise(
-    view: ClusterView, candidate: JobView, plan: Plan, moved: Mapping[str, Plan]
+    view: ClusterView,
+    candidate: JobView,
+    plan: Plan,
+    standing: Mapping[str, Plan],
+    moved: Mapping[str, Plan],
 ) -> Admission:
+    cut = cut_back(view, standing, {**moved, candidate.job_id: plan})
     return Admission(
         promised=True,
         share=max((workers for _, _, workers in plan), default=0),
         finish_seconds=projected_finish(candidate, plan, view.now_seconds),
         plan=plan,
-        plans_moved=moved,
+        plans_moved={**moved, **cut},
     )
 
 
