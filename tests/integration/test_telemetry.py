@@ -36,7 +36,7 @@ async def new_topic(bootstrap: str, partitions: int = 3) -> str:
     return name
 
 
-async def produced(bootstrap: str, topic: str, *values: bytes | None, key: bytes = b"a") -> None:
+async def produced(bootstrap: str, topic: str, *values: bytes | None, key: bytes = b"c a") -> None:
     """Bytes that somebody wrote who is no writer of ours."""
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
     await producer.start()
@@ -86,7 +86,7 @@ class Service:
     async def runs(self, bootstrap: str, topic: str, group: str) -> None:
         """Run until all that is expected has come; raise if telemetry fails before."""
         async with telemetry_running(
-            bootstrap, group, self.deliver, self.refuse, topic=topic
+            bootstrap, group, self.deliver, self.refuse, cell="c", topic=topic
         ) as running:
             complete = asyncio.create_task(self._complete.wait())
             await asyncio.wait([complete, running.failed], return_when=asyncio.FIRST_COMPLETED)
@@ -103,7 +103,7 @@ def test_samples_arrive_whole_and_in_order_for_each_job(bootstrap: str) -> None:
 
     async def story() -> None:
         topic, service = await new_topic(bootstrap), Service(expects=7 * 30)
-        async with TelemetryWriter(bootstrap, topic=topic) as writer:
+        async with TelemetryWriter(bootstrap, "c", topic=topic) as writer:
             await asyncio.gather(
                 *(writer.send(sample(number, job)) for number in range(30) for job in jobs)
             )
@@ -120,11 +120,29 @@ def test_samples_arrive_while_they_are_sent(bootstrap: str) -> None:
     async def story() -> None:
         topic, service = await new_topic(bootstrap), Service(expects=20)
         running = asyncio.create_task(service.runs(bootstrap, topic, topic))
-        async with TelemetryWriter(bootstrap, topic=topic) as writer:
+        async with TelemetryWriter(bootstrap, "c", topic=topic) as writer:
             for number in range(20):
                 await writer.send(sample(number))
         await running
         assert service.sequences() == list(range(20))
+
+    played(story)
+
+
+def test_cells_on_one_broker_may_have_jobs_of_the_same_name(bootstrap: str) -> None:
+    async def story() -> None:
+        topic, service = await new_topic(bootstrap, partitions=1), Service(expects=4)
+        for number in range(2):
+            for cell in ("b", "c", "cc"):
+                async with TelemetryWriter(bootstrap, cell, topic=topic) as writer:
+                    await writer.send(sample(10 * len(cell) + number, f"of-{cell}"))
+        # Whoever names no cell is refused, not passed over.
+        for key in (b"", b"of-c"):
+            await produced(bootstrap, topic, sample(0).model_dump_json().encode(), key=key)
+        await service.runs(bootstrap, topic, topic)
+        assert [item.job_id for item in service.taken] == ["of-c", "of-c"]
+        assert len(service.refused) == 2
+        assert all("names no cell" in reason for _, _, reason in service.refused)
 
     played(story)
 
@@ -159,7 +177,7 @@ def test_what_is_no_sample_is_put_aside_and_the_next_still_arrives(bootstrap: st
 def test_an_error_of_the_service_is_told_and_the_sample_comes_again(bootstrap: str) -> None:
     async def story() -> None:
         topic = await new_topic(bootstrap)
-        async with TelemetryWriter(bootstrap, topic=topic) as writer:
+        async with TelemetryWriter(bootstrap, "c", topic=topic) as writer:
             for number in range(6):
                 await writer.send(sample(number))
         broken = Service(expects=6, breaks_at=3)
@@ -196,7 +214,7 @@ def test_a_sample_that_was_not_taken_in_at_the_end_comes_again(bootstrap: str) -
 
     async def story() -> None:
         topic = await new_topic(bootstrap, partitions=1)
-        async with TelemetryWriter(bootstrap, topic=topic) as writer:
+        async with TelemetryWriter(bootstrap, "c", topic=topic) as writer:
             for number in range(3):
                 await writer.send(sample(number))
         seen: list[int | None] = []
@@ -211,7 +229,7 @@ def test_a_sample_that_was_not_taken_in_at_the_end_comes_again(bootstrap: str) -
         async def refuse(*_: Any) -> None:
             raise AssertionError("every message is a sample")
 
-        async with telemetry_running(bootstrap, topic, hold_second, refuse, topic=topic):
+        async with telemetry_running(bootstrap, topic, hold_second, refuse, cell="c", topic=topic):
             await waits.wait()
         assert seen == [0, 1]
         service = Service(expects=2)
@@ -227,7 +245,7 @@ def test_every_group_sees_every_sample_and_goes_on_where_it_was(bootstrap: str) 
     async def story() -> None:
         topic = await new_topic(bootstrap)
         groups = [f"{topic}-{instance}" for instance in (1, 2)]
-        async with TelemetryWriter(bootstrap, topic=topic) as writer:
+        async with TelemetryWriter(bootstrap, "c", topic=topic) as writer:
             for start in (0, 5):
                 services = [Service(expects=5) for _ in groups]
                 async with asyncio.TaskGroup() as tasks:
@@ -250,7 +268,9 @@ def test_an_app_that_crashes_is_told_and_can_be_left(bootstrap: str) -> None:
     async def story() -> None:
         topic = await new_topic(bootstrap, partitions=1)
         await produced(bootstrap, topic, sample(0).model_dump_json().encode())
-        async with telemetry_running(bootstrap, topic, cancelled, ignored, topic=topic) as running:
+        async with telemetry_running(
+            bootstrap, topic, cancelled, ignored, cell="c", topic=topic
+        ) as running:
             with pytest.raises(TelemetryError, match="CancelledError"):
                 await running.failed
         service = Service(expects=1)
@@ -267,7 +287,9 @@ async def ignored(*_: Any) -> None:
 def test_a_topic_that_is_not_there_is_an_error(bootstrap: str) -> None:
     async def story() -> None:
         with pytest.raises(TelemetryError, match="there is no topic nowhere"):
-            async with telemetry_running(bootstrap, "g", ignored, ignored, topic="nowhere"):
+            async with telemetry_running(
+                bootstrap, "g", ignored, ignored, cell="c", topic="nowhere"
+            ):
                 pass
 
     played(story)
@@ -276,7 +298,7 @@ def test_a_topic_that_is_not_there_is_an_error(bootstrap: str) -> None:
 def test_a_broker_that_is_not_there_is_an_error() -> None:
     async def story() -> None:
         with pytest.raises(TelemetryError, match=r"127\.0\.0\.1:1"):
-            async with telemetry_running("127.0.0.1:1", "g", ignored, ignored):
+            async with telemetry_running("127.0.0.1:1", "g", ignored, ignored, cell="c"):
                 pass
 
     played(story)
@@ -290,7 +312,7 @@ def test_a_sample_that_the_broker_does_not_take_is_an_error(bootstrap: str) -> N
             for n in range(5_000)
         )
         too_large = sample(0).model_copy(update={"worker_samples": crowd})
-        async with TelemetryWriter(bootstrap, topic=topic) as writer:
+        async with TelemetryWriter(bootstrap, "c", topic=topic) as writer:
             with pytest.raises(TelemetryError, match="MessageSizeTooLarge"):
                 await writer.send(too_large)
             await writer.send(sample(1))
@@ -304,7 +326,7 @@ def test_a_caller_that_ends_by_itself_leaves_nothing_behind(bootstrap: str) -> N
     async def story() -> None:
         topic = await new_topic(bootstrap)
         with pytest.raises(ZeroDivisionError):
-            async with telemetry_running(bootstrap, topic, ignored, ignored, topic=topic):
+            async with telemetry_running(bootstrap, topic, ignored, ignored, cell="c", topic=topic):
                 raise ZeroDivisionError
         await asyncio.sleep(0)
         others = asyncio.all_tasks() - {asyncio.current_task()}

@@ -130,7 +130,7 @@ CELL_EVENTS = Topic(
 
 TELEMETRY_STEPS = Topic(
     name="telemetry.steps",
-    key="job",
+    key="cell and job",
     partitioning="by the rate of samples",
     one_a_cell=False,
     writers=("executor",),

@@ -62,9 +62,10 @@ async def telemetry_running(
     deliver: Deliver,
     refuse: Refuse,
     *,
+    cell: str,
     topic: str = TELEMETRY_STEPS.name,
 ) -> AsyncIterator[RunningTelemetry]:
-    """Read the samples of all jobs on the running loop, in order for each job.
+    """Read the samples of all jobs of a cell on the running loop, in order for each job.
 
     Args:
         connection: The brokers.
@@ -72,6 +73,7 @@ async def telemetry_running(
             sees every sample, and a standby's windows are warm.
         deliver: Takes a sample in; it comes again if this raises, or the process ends first.
         refuse: Puts aside what is no sample: its bytes, where it came from, and why.
+        cell: The cell; the samples of others, on the same brokers, are passed over.
         topic: The topic.
 
     Raises:
@@ -89,7 +91,7 @@ async def telemetry_running(
 
     with tempfile.TemporaryDirectory(prefix="resilin-telemetry-") as directory:
         app = _app(connection, group, directory)
-        _take_in(app, topic, deliver, refuse, fail)
+        _take_in(app, topic, cell, deliver, refuse, fail)
         async with faust_app_running(app):
             watch = asyncio.create_task(_watch(app, fail))
             try:
@@ -148,6 +150,7 @@ def _credentials(connection: KafkaConnection) -> faust.auth.Credentials | None:
 def _take_in(
     app: faust.App,
     topic: str,
+    cell: str,
     deliver: Deliver,
     refuse: Refuse,
     fail: Callable[[BaseException], None],
@@ -158,17 +161,26 @@ def _take_in(
     async def samples(stream: Any) -> None:  # noqa: ANN401 (the type of a stream lacks `noack`)
         try:
             async for event in stream.noack().events():
-                payload = event.value or b""
-                try:
-                    sample = StepSample.model_validate_json(payload)
-                except ValidationError as error:
-                    await refuse(payload, _position(event.message), _problem(error))
-                else:
-                    await deliver(sample)
+                key, payload = event.key or b"", event.value or b""
+                if b" " not in key:
+                    reason = "the key names no cell: it is a cell's name, a space and a job's id"
+                    await refuse(payload, _position(event.message), reason)
+                elif key.startswith(_key(cell, "")):
+                    try:
+                        sample = StepSample.model_validate_json(payload)
+                    except ValidationError as error:
+                        await refuse(payload, _position(event.message), _problem(error))
+                    else:
+                        await deliver(sample)
                 await stream.ack(event)
         except Exception as error:
             # Told and not raised: an app that has crashed cannot be stopped in good order.
             fail(error)
+
+
+def _key(cell: str, job_id: str) -> bytes:
+    """Two cells may each have a job of the same id; no name of either has a space in it."""
+    return f"{cell} {job_id}".encode()
 
 
 def _position(message: faust.types.Message) -> SourcePosition:
@@ -188,18 +200,20 @@ async def _watch(app: faust.App, fail: Callable[[BaseException | None], None]) -
 
 
 class TelemetryWriter:
-    """Sends samples, in order for each job.
+    """Sends the samples of a cell, in order for each job.
 
     Args:
         connection: The brokers.
+        cell: The cell.
         topic: The topic.
     """
 
     def __init__(
-        self, connection: KafkaConnection | str, *, topic: str = TELEMETRY_STEPS.name
+        self, connection: KafkaConnection | str, cell: str, *, topic: str = TELEMETRY_STEPS.name
     ) -> None:
         connection = KafkaConnection(connection) if isinstance(connection, str) else connection
         self._topic = topic
+        self._cell = cell
         # Samples of many jobs share a request; who waits for the answer waits this much longer.
         self._producer = AIOKafkaProducer(
             **connection.client_options(),
@@ -231,7 +245,9 @@ class TelemetryWriter:
         """
         try:
             await self._producer.send_and_wait(
-                self._topic, sample.model_dump_json().encode(), key=sample.job_id.encode()
+                self._topic,
+                sample.model_dump_json().encode(),
+                key=_key(self._cell, sample.job_id),
             )
         except KafkaError as error:
             raise TelemetryError(f"{self._topic}: {type(error).__name__}: {error}") from error

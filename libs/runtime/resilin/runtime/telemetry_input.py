@@ -36,6 +36,7 @@ def telemetry_inputs(decider: WatchesTelemetry) -> MakeInputs:
                 f"resilin-{settings.cell}-{process.service}-{settings.instance}",
                 samples.deliver,
                 letters.put,
+                cell=settings.cell,
             )
         )
         process.background.append(running.failed)

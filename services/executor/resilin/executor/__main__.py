@@ -29,7 +29,9 @@ def _backend(process: ServiceProcess) -> WorkerBackend:
 
 
 async def _inputs(process: ServiceProcess) -> Sequence[Input]:
-    telemetry = await process.stack.enter_async_context(TelemetryWriter(process.connection))
+    telemetry = await process.stack.enter_async_context(
+        TelemetryWriter(process.connection, process.settings.cell)
+    )
     backend = _backend(process)
 
     async def close() -> None:
