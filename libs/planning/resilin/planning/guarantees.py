@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from resilin.planning.capacity import CapacityProfile
 from resilin.planning.filling import (
@@ -26,6 +27,7 @@ from resilin.planning.view import Binding, ClusterView, JobView, Plan
 __all__ = [
     "all_kept",
     "by_deadline",
+    "cut_back",
     "filled_by_deadline",
     "full_allowance",
     "gpu_seconds",
@@ -37,6 +39,8 @@ __all__ = [
     "share_at",
     "shares_now",
     "standing_plans",
+    "standing_profile",
+    "with_allowances",
 ]
 
 ROUNDING = 1e-7
@@ -72,6 +76,17 @@ def standing_plans(view: ClusterView) -> dict[str, Plan]:
             )
             plans[job.job_id] = trimmed_plan(job.plan, view.now_seconds, finish)
     return plans
+
+
+@lru_cache(maxsize=1)
+def standing_profile(view: ClusterView) -> tuple[Mapping[str, Plan], CapacityProfile]:
+    """Return the plans that stand, and what they leave for promises; neither is to be changed.
+
+    Of the newest view it is known: a counter-offer asks for it a score of times, and refusals
+    of a burst of submissions all see the same view.
+    """
+    plans = standing_plans(view)
+    return plans, CapacityProfile.after(view.now_seconds, view.promised_gpus, plans.values())
 
 
 def cut_back(

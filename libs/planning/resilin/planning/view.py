@@ -136,7 +136,8 @@ class JobView:
         return self.table if self.full_table is None else self.full_table
 
 
-@dataclass(frozen=True, slots=True)
+# Compared by identity: whoever asks several questions of one view has its plans summed up once.
+@dataclass(frozen=True, slots=True, eq=False)
 class ClusterView:
     """One virtual cluster at one moment.
 

@@ -28,6 +28,7 @@ from resilin.planning.guarantees import (
     saves_gpu_time,
     shares_now,
     standing_plans,
+    standing_profile,
     with_allowances,
 )
 from resilin.planning.marginal_return import spread_spare
@@ -67,25 +68,12 @@ class ElasticFlow:
         """
         if candidate.binding is not Binding.GUARANTEED:
             return Admission(promised=False)
-        needed = gpu_seconds_needed(candidate, view.now_seconds)
-        if needed is not None and needed >= view.smallest_refused_gpu_seconds:
+        if _too_large_in_overload(view, candidate):
             return Refusal(reachable=True, minimum_workers=None, overloaded=True)
-        standing = standing_plans(view)
-        profile = CapacityProfile.after(view.now_seconds, view.promised_gpus, standing.values())
-        limit = promise_limit(view, candidate)
-        found = minimum_satisfactory_share(
-            candidate, profile, limit, allowance_seconds=full_allowance(view, candidate)
-        )
-        if found is not None:
-            return _promise(view, candidate, found[1], standing, {})
-        plans = None
-        if _few(view):
-            plans = filled_by_deadline(view, (*guaranteed(view), candidate))
-        if plans is not None:
-            plan = plans.pop(candidate.job_id)
-            moved = {job_id: new for job_id, new in plans.items() if new != standing[job_id]}
-            return _promise(view, candidate, plan, standing, moved)
-        return _refusal(view, candidate, standing)
+        found = _fitted(view, candidate)
+        if found is None:
+            return _refusal(view, candidate)
+        return _promise(view, candidate, *found)
 
     def earliest_deadline(self, view: ClusterView, candidate: JobView) -> float | None:
         """Find the counter-offer: the earliest deadline that :meth:`judge` would accept.
@@ -95,9 +83,7 @@ class ElasticFlow:
         by halving to within a second, while there are few enough jobs to do so at once. The
         answer has been judged, so it holds if it is asked for at this moment.
         """
-        profile = CapacityProfile.after(
-            view.now_seconds, view.promised_gpus, standing_plans(view).values()
-        )
+        _, profile = standing_profile(view)
         soonest = fill_at_level(
             candidate,
             profile,
@@ -110,19 +96,16 @@ class ElasticFlow:
             return None
         finish = max(soonest[-1][1], view.now_seconds + window)
         accepted_at = finish + view.margin_seconds + ROUNDING_UP_SECONDS
-        if not self._accepts(view, candidate, accepted_at):
+        if not _accepts(view, candidate, accepted_at):
             return None
         refused_at = max(candidate.deadline_seconds, view.now_seconds)
         while _few(view) and accepted_at - refused_at > 1.0:
             middle = (accepted_at + refused_at) / 2
-            if self._accepts(view, candidate, middle):
+            if _accepts(view, candidate, middle):
                 accepted_at = middle
             else:
                 refused_at = middle
         return accepted_at
-
-    def _accepts(self, view: ClusterView, candidate: JobView, deadline: float) -> bool:
-        return self.judge(view, replace(candidate, deadline_seconds=deadline)).admitted
 
     def plan(self, view: ClusterView) -> AllocationPlan:
         """Guaranteed shares first, then every spare GPU where it returns most."""
@@ -162,13 +145,39 @@ def _few(view: ClusterView) -> bool:
     return len(view.jobs) <= MOST_JOBS_FILLED_ANEW
 
 
+def _too_large_in_overload(view: ClusterView, candidate: JobView) -> bool:
+    needed = gpu_seconds_needed(candidate, view.now_seconds)
+    return needed is not None and needed >= view.smallest_refused_gpu_seconds
+
+
+def _fitted(view: ClusterView, candidate: JobView) -> tuple[Plan, dict[str, Plan]] | None:
+    """Find a plan that keeps a promise to the candidate, and the plans that move for it."""
+    standing, profile = standing_profile(view)
+    limit = promise_limit(view, candidate)
+    found = minimum_satisfactory_share(
+        candidate, profile, limit, allowance_seconds=full_allowance(view, candidate)
+    )
+    if found is not None:
+        return found[1], {}
+    if not _few(view):
+        return None
+    plans = filled_by_deadline(view, (*guaranteed(view), candidate))
+    if plans is None:
+        return None
+    plan = plans.pop(candidate.job_id)
+    return plan, {job_id: new for job_id, new in plans.items() if new != standing[job_id]}
+
+
+def _accepts(view: ClusterView, candidate: JobView, deadline_seconds: float) -> bool:
+    """Say whether :meth:`ElasticFlow.judge` would promise another deadline."""
+    asked = replace(candidate, deadline_seconds=deadline_seconds)
+    return not _too_large_in_overload(view, asked) and _fitted(view, asked) is not None
+
+
 def _promise(
-    view: ClusterView,
-    candidate: JobView,
-    plan: Plan,
-    standing: Mapping[str, Plan],
-    moved: Mapping[str, Plan],
+    view: ClusterView, candidate: JobView, plan: Plan, moved: Mapping[str, Plan]
 ) -> Admission:
+    standing, _ = standing_profile(view)
     cut = cut_back(view, standing, {**moved, candidate.job_id: plan})
     return Admission(
         promised=True,
@@ -179,7 +188,7 @@ def _promise(
     )
 
 
-def _refusal(view: ClusterView, candidate: JobView, standing: Mapping[str, Plan]) -> Refusal:
+def _refusal(view: ClusterView, candidate: JobView) -> Refusal:
     empty = CapacityProfile(view.now_seconds, view.promised_gpus)
     limit = promise_limit(view, candidate)
     alone = minimum_satisfactory_share(
@@ -189,7 +198,7 @@ def _refusal(view: ClusterView, candidate: JobView, standing: Mapping[str, Plan]
         return Refusal(reachable=False, minimum_workers=None, blocking=())
     held = sorted(
         (-_gpu_seconds_between(plan, view.now_seconds, limit), job_id)
-        for job_id, plan in standing.items()
+        for job_id, plan in standing_profile(view)[0].items()
     )
     blocking = tuple(job_id for seconds, job_id in held[:3] if seconds < 0)
     return Refusal(reachable=True, minimum_workers=alone[0], blocking=blocking)
