@@ -88,7 +88,8 @@ async def measure_steady(options: Options, folder: Path) -> Result:
         max(medians) <= TARGET,
         "the whole runtime beside plain DDP over gloo in the same processes, blocks in"
         " random order, against the mean of two blocks of DDP; median of the units (95 %"
-        " confidence interval of the median); judged by the median, so an interval wider than the target says that this machine cannot tell",
+        " confidence interval of the median); judged by the median, so an interval wider than"
+        " the target says that this machine cannot tell",
         values,
     )
     return Result([row])
