@@ -152,16 +152,10 @@ class Story:
                 if said.offset != entry.offset or said.what.startswith(UNTOLD):
                     continue
                 why = f" ({said.because.splitlines()[-1]})" if said.because else ""
-                what = self._readable(f"{said.what}{why}")
+                what = _readable(f"{said.what}{why}")
                 running = ", ".join(f"{job} {count}" for job, count in self.workers.items())
                 now = entry.record.timestamp - self._began
                 say(f"{now:6.1f}s  [{running or 'nobody trains'}]  {job_id} {what}")
-
-    def _readable(self, text: str) -> str:
-        """Let times count as those of the lines do, and one worker be one."""
-        text = re.sub(r"\b(\d{10}) s\b", lambda found: f"{int(found[1]) - self._began:.0f}s", text)
-        text = re.sub(r"\b1 workers are\b", "1 worker is", text)
-        return re.sub(r"\b1 workers\b", "1 worker", text)
 
     def _count(self, entry: LogEntry) -> None:
         for event in entry.record.events:
@@ -177,3 +171,9 @@ class Story:
                     self.workers.pop(job_id, None)
                 case _:
                     pass
+
+
+def _readable(text: str) -> str:
+    """Let one worker be one."""
+    text = re.sub(r"\b1 workers are\b", "1 worker is", text)
+    return re.sub(r"\b1 workers\b", "1 worker", text)

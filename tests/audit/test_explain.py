@@ -54,8 +54,9 @@ def change(
 def test_a_statement_says_where_when_and_who() -> None:
     log = a_cell().at(7.0)
     offset = log.add(submitted("a", deadline=100.0))
+    what = "was submitted with a deadline 1m40s after its submission"
     assert list(explain_job(log.entries, "a")) == [
-        Statement(offset, 7.0, "admission", "was submitted with deadline 100 s", "command submit-a")
+        Statement(offset, 7.0, "admission", what, "command submit-a")
     ]
 
 
@@ -70,7 +71,7 @@ def test_a_job_without_a_deadline() -> None:
 def test_a_promise_names_its_end_and_its_share() -> None:
     log = a_cell().given(submitted("a", deadline=100.0), admitted("a", (0.0, 50.0, 2)))
     what, because = last(log)
-    assert "50 s" in what
+    assert what == "was promised: its plan ends 50s after its submission"
     assert "2 workers" in because
 
 
@@ -83,12 +84,40 @@ def test_a_refusal_gives_its_reason_and_the_offer() -> None:
         job_id="a",
         reason=ev.RejectionReason.CAPACITY_PROMISED,
         message="the capacity is promised to b",
-        earliest_deadline_seconds=1234.0,
+        earliest_deadline_seconds=1233.01,
     )
     what, because = last(a_cell().given(submitted("a", deadline=9.0), refusal))
     assert "CapacityPromised" in what
     assert "promised to b" in because
-    assert "1234 s" in because
+    # Rounded up: what is offered would be accepted.
+    assert because.endswith("; the earliest deadline would be 20m34s after its submission")
+
+
+def test_times_are_told_from_the_submission_whenever_that_was() -> None:
+    asked = submitted("a", deadline=1_800_007_200.0).model_copy(
+        update={"submitted_at_seconds": 1_800_000_000.0}
+    )
+    log = a_cell().at(1_800_000_030.0).given(asked, admitted("a", (0.0, 1_800_005_400.4, 2)))
+    log.given(
+        ev.DeadlineChanged(job_id="a", deadline_seconds=1_800_090_000.0),
+        ev.DeadlineChanged(job_id="a", deadline_seconds=1_799_999_940.0),
+        ev.DeadlineChangeRejected(
+            job_id="a", message="no", earliest_deadline_seconds=1_800_003_600.5
+        ),
+    )
+    assert said(log) == [
+        ("was submitted with a deadline 2h after its submission", "command submit-a"),
+        (
+            "was promised: its plan ends 1h30m after its submission",
+            "2 workers are its minimum satisfactory share",
+        ),
+        ("has a new deadline: 1d1h after its submission", ""),
+        ("has a new deadline: 1m before its submission", ""),
+        (
+            "keeps its old deadline",
+            "no; the earliest deadline would be 1h1s after its submission",
+        ),
+    ]
 
 
 def test_gaining_workers_names_who_gives_room() -> None:
@@ -144,7 +173,7 @@ STORY: list[tuple[ev.Event, str]] = [
         "fell back to iteration 7",
     ),
     (measured("a", 1, 4, 2.5), "makes 2.500 iterations/s with 4"),
-    (ev.DeadlineChanged(job_id="a", deadline_seconds=70.0), "has a new deadline: 70 s"),
+    (ev.DeadlineChanged(job_id="a", deadline_seconds=70.0), "has a new deadline: at 70 s"),
     (
         ev.DeadlineChangeRejected(job_id="a", message="the old deadline stands"),
         "keeps its old deadline",

@@ -1,4 +1,4 @@
-"""Looking at the jobs of a live cell: list, describe, watch, wait, events, explain, cancel."""
+"""Looking at the jobs of a live cell, and changing them: from list to cancel and deadline."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,10 @@ import yaml
 
 from resilin.cli.event_text import ChosenEvents
 from resilin.cli.live import LiveCell
+from resilin.cli.output import time_text
+from resilin.contracts import events as ev
 from resilin.contracts.commands import SubmitJob
+from resilin.contracts.values import SourcePosition
 from resilin.eventlog.sqlite import SqliteLog
 
 from .conftest import JOB
@@ -337,6 +341,211 @@ def test_a_cell_that_is_down_cancels_later(resilin, busy) -> None:
     assert (sent.code, sent.json["cancelled"]) == (0, None)
     busy.start()
     busy.wait_for("JobCancelled")
+
+
+# --- deadline ------------------------------------------------------------------------------
+
+
+def deadline_of(resilin, cell, job_id: str) -> float:
+    """Return a job's deadline, in seconds from its submission."""
+    job = resilin("describe", job_id, "--home", cell.home, "-o", "json").json["job"]
+    return job["deadline_seconds"] - job["submitted_at_seconds"]
+
+
+def test_a_deadline_is_changed_to_a_duration_from_the_submission_or_a_time(resilin, busy) -> None:
+    submitted = busy.clock.now_seconds()
+    busy.clock.run(1_000)
+    busy.wait_until(lambda _: busy.clock.now_seconds() > submitted + 60)
+    busy.clock.run(0)
+    done = resilin("deadline", "alpha", "5h30m", "--home", busy.home, "-o", "json")
+    assert (done.code, done.json["changed"]) == (0, True)
+    assert done.json["counter_offer"]["earliest_deadline"] is None
+    assert deadline_of(resilin, busy, "alpha-1") == 5.5 * 3600
+    later = done.json["deadline_seconds"] + 1800
+    when = time_text(later)
+    table = resilin("deadline", "alpha-1", when, "--home", busy.home)
+    assert (table.code, table.stderr) == (0, "")
+    assert table.stdout == f"the deadline of alpha-1 is changed: it is {when} now\n"
+    assert deadline_of(resilin, busy, "alpha-1") == 6 * 3600
+    story = resilin("explain", "alpha", "--home", busy.home, "-o", "json").json["statements"]
+    told = [said["what"] for said in story if "new deadline" in said["what"]]
+    assert told == [f"has a new deadline: {text} after its submission" for text in ("5h30m", "6h")]
+
+
+def test_a_deadline_that_is_refused_comes_with_one_that_is_accepted(resilin, busy) -> None:
+    refused = resilin("deadline", "alpha", "10m", "--home", busy.home, "-o", "json")
+    assert (refused.code, refused.json["changed"]) == (1, False)
+    assert deadline_of(resilin, busy, "alpha-1") == 4 * 3600
+    offer = refused.json["counter_offer"]
+    earliest = offer["earliest_deadline"]
+    assert f"next: resilin deadline alpha-1 {earliest}" in refused.stderr
+    table = resilin("deadline", "alpha", "10m", "--home", busy.home).stdout
+    assert "the deadline of alpha-1 is not changed: " in table
+    moment = time_text(offer["earliest_deadline_seconds"])
+    assert f"earliest deadline   {earliest} after its submission, at {moment}" in table
+    accepted = resilin("deadline", "alpha", earliest, "--home", busy.home, "-o", "json")
+    assert (accepted.code, accepted.json["changed"]) == (0, True)
+    assert accepted.json["deadline_seconds"] == offer["earliest_deadline_seconds"]
+
+
+def test_a_job_that_has_ended_has_no_other_deadline(resilin, busy) -> None:
+    assert resilin("cancel", "alpha", "--home", busy.home).code == 0
+    late = resilin("deadline", "alpha", "5h", "--home", busy.home, "-o", "json")
+    assert (late.code, late.json["changed"]) == (1, False)
+    assert "job alpha-1 is not live" in late.json["message"]
+    assert late.json["counter_offer"]["earliest_deadline"] is None
+
+
+def test_a_job_without_a_deadline_gets_none(resilin, cell) -> None:
+    submit(cell, "free-1", deadline=None)
+    cell.wait_for("JobAdmitted")
+    refused = resilin("deadline", "free", "5h", "--home", cell.home)
+    assert refused.code == 1
+    assert "free-1 is not changed: the job has no deadline" in refused.stdout
+    assert "earliest" not in refused.stdout
+    assert "next:" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("job", "when", "says"),
+    [
+        ("nobody", "5h", ("no job's id begins with 'nobody'",)),
+        ("alpha", "soon", ("'WHEN'", "'soon'", "90m or 1d12h", "2026-01-31T18:00:00Z")),
+        ("alpha", "2026-01-31T18:00:00", ("'WHEN'", "add Z")),
+        ("alpha", "1960-01-31T18:00:00Z", ("'WHEN'", "before 1970", "nearer time")),
+        ("alpha", "900000000d", ("'WHEN'", "nearer time")),
+    ],
+)
+def test_what_can_be_no_deadline_is_not_sent(resilin, busy, job, when, says) -> None:
+    before = busy.sent()
+    (message,) = refuses_live(resilin, "deadline", job, when, "--home", busy.home)
+    assert all(part in message for part in says)
+    assert busy.sent() == before
+
+
+def test_a_cell_that_is_down_changes_a_deadline_later(resilin, busy) -> None:
+    busy.stop()
+    late = resilin("deadline", "alpha", "5h", "--home", busy.home, "--timeout", 0.1)
+    assert late.code == 4
+    assert "alpha-1 is not changed yet: it is kept as message" in late.stdout
+    call = ("deadline", "alpha", "6h", "--home", busy.home, "--no-wait")
+    sent = resilin(*call, "-o", "json")
+    assert (sent.code, sent.json["changed"]) == (0, None)
+    assert "alpha-1 is to be changed: it is kept as message" in resilin(*call).stdout
+    busy.start()
+    busy.wait_for("DeadlineChanged")
+
+
+def test_a_duration_waits_for_the_submission_that_it_counts_from(resilin, stopped) -> None:
+    submit(stopped, "early-bird")
+    before = stopped.sent()
+    early = resilin("deadline", "early", "5h", "--home", stopped.home)
+    assert (early.code, early.stdout) == (2, "")
+    assert "WHEN: early-bird is not taken in yet" in early.stderr
+    assert stopped.sent() == before
+    when = time_text(stopped.clock.now_seconds() + 5 * 3600)
+    threading.Timer(0.3, stopped.start).start()
+    assert resilin("deadline", "early", when, "--home", stopped.home).code == 0
+    assert deadline_of(resilin, stopped, "early-bird") == 5 * 3600
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_on_a_terminal_a_deadline_is_asked_about_first(resilin, busy, monkeypatch, agrees) -> None:
+    asked = []
+
+    def confirm(question: str, **_: object) -> bool:
+        asked.append(question)
+        return agrees
+
+    monkeypatch.setattr("resilin.cli.asking.on_terminal", lambda: True)
+    monkeypatch.setattr("click.confirm", confirm)
+    before = len(busy.sent())
+    outcome = resilin("deadline", "alpha", "2100-01-01T00:00:00Z", "--home", busy.home)
+    assert asked == ["Ask for 2100-01-01T00:00:00Z as the deadline of alpha-1?"]
+    assert outcome.code == (0 if agrees else 1)
+    assert len(busy.sent()) == before + agrees
+    assert resilin("deadline", "alpha", "9h", "--yes", "--home", busy.home).code == 0
+    assert len(asked) == 1
+
+
+# --- what overtakes a command --------------------------------------------------------------
+
+
+def append(cell, service: str, nature: str, *events) -> None:
+    """Append a record to the log of a cell that does not run, as a service would."""
+    entries = cell.entries()
+    last = next(entry.record for entry in reversed(entries) if entry.record.service == service)
+    with SqliteLog(cell.home / "log.resilin") as log:
+        log.append(replace(last, basis=entries[-1].offset, nature=nature, events=events))
+
+
+def newest(cell) -> dict:
+    """Return what ties a fact to the command that was sent last."""
+    sent = cell.sent()
+    position = SourcePosition(topic="jobs.commands", partition=0, offset=len(sent) - 1)
+    return {"source": position, "command_id": json.loads(sent[-1])["commandId"]}
+
+
+def asked_for(cell, deadline: float, **origin) -> ev.DeadlineChangeRequested:
+    return ev.DeadlineChangeRequested(job_id="alpha-1", deadline_seconds=deadline, **origin)
+
+
+def test_a_newer_request_for_the_same_job_is_the_one_that_is_answered(
+    resilin, busy, monkeypatch
+) -> None:
+    """The answers around it are to others: before it is taken, and after it was replaced."""
+    busy.stop()
+    other = {"source": SourcePosition(topic="jobs.commands", partition=0, offset=10_000)}
+
+    def meanwhile() -> None:
+        others = ev.DeadlineChanged(job_id="alpha-1", deadline_seconds=2e9)
+        append(busy, "admission", "facts", asked_for(busy, 2e9, command_id="o-1", **other))
+        append(busy, "admission", "decision", others)
+        append(
+            busy,
+            "admission",
+            "facts",
+            asked_for(busy, 3e9, **newest(busy)),
+            asked_for(busy, 4e9, command_id="o-2", **other),
+        )
+        append(busy, "admission", "decision", others)
+
+    interrupt_after(monkeypatch, 1_000, meanwhile)
+    outcome = resilin("deadline", "alpha", "5h", "--home", busy.home, "-o", "json")
+    assert (outcome.code, outcome.json["changed"]) == (1, False)
+    assert outcome.json["message"] == (f"{time_text(4e9)} was asked for before it was answered")
+
+
+@pytest.mark.parametrize("end_comes_first", [True, False])
+@pytest.mark.parametrize(
+    ("call", "fact", "says"),
+    [
+        (("cancel", "alpha"), "CancellationRequested", "it ended before it could be cancelled"),
+        (("deadline", "alpha", "5h"), "DeadlineChangeRequested", "the job ended before that"),
+    ],
+)
+def test_a_job_that_ends_meanwhile_is_the_answer(
+    resilin, busy, monkeypatch, call, fact, says, end_comes_first
+) -> None:
+    """Admission took the command in and decides nothing: the end was on its way."""
+    busy.stop()
+
+    def ends() -> None:
+        done = ev.JobCompleted(job_id="alpha-1", generation=1, iterations_done=50_000)
+        append(busy, "executor", "facts", done)
+
+    def meanwhile() -> None:
+        deadline = {"deadline_seconds": 2e9} if call[0] == "deadline" else {}
+        if end_comes_first:
+            ends()
+        taken = getattr(ev, fact)(job_id="alpha-1", **deadline, **newest(busy))
+        append(busy, "admission", "facts", taken)
+        if not end_comes_first:
+            ends()
+
+    interrupt_after(monkeypatch, 1_000, meanwhile)
+    outcome = resilin(*call, "--home", busy.home, "-o", "json")
+    assert (outcome.code, outcome.json["message"]) == (1, says)
 
 
 # --- following -----------------------------------------------------------------------------

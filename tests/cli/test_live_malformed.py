@@ -31,6 +31,7 @@ WRITING = (
     ("submit", "-f", "JOB"),
     ("submit", "--dry-run", "-f", "JOB"),
     ("cancel", "a"),
+    ("deadline", "a", "2h"),
     ("node", "cordon", "a"),
     ("deadletter", "retry", "0", "--yes"),
 )
@@ -124,6 +125,11 @@ OPTIONS = {
     "timeout-negative": (("submit", "-f", "JOB", "--timeout", "-1"), "--timeout"),
     "timeout-nan": (("wait", "a", "--timeout", "nan"), "--timeout"),
     "timeout-a-word": (("cancel", "a", "--timeout", "soon"), "--timeout"),
+    "when-missing": (("deadline", "a"), "WHEN"),
+    "when-a-word": (("deadline", "a", "soon"), "'WHEN': deadline 'soon' is neither a duration"),
+    "when-without-a-zone": (("deadline", "a", "2026-01-31T18:00:00"), "'WHEN': deadline"),
+    "when-at-once": (("deadline", "a", "0s"), "'WHEN': a deadline must be later"),
+    "when-too-long": (("deadline", "a", "9999999999d"), "is too long"),
     "id-with-a-blank": (("submit", "-f", "JOB", "--id", "my job"), "--id"),
     "id-empty": (("submit", "-f", "JOB", "--id", ""), "--id"),
     "id-too-long": (("submit", "-f", "JOB", "--id", "x" * 191), "--id"),
@@ -183,14 +189,14 @@ def test_random_arguments_are_never_a_bug(resilin, stopped, job_file) -> None:
         *("list", "show", "retry", "add", "cordon", "--yes", "--gpus", "--cell", "main", "--id"),
     ]
     commands = ["list", "describe", "events", "explain", "cancel", "node", "cell", "curves"]
-    commands += ["deadletter", "logs", "submit", "wait", "state", "replay"]
+    commands += ["deadletter", "deadline", "logs", "submit", "wait", "state", "replay"]
     for _ in range(300):
         call = [draws.choice(commands), *draws.choices(pieces, k=draws.randrange(6))]
         if draws.random() < 0.3:
             call.append("".join(draws.choices(string.printable, k=8)))
         # Last, so that none waits for an answer for long.
         call += ["--home", str(stopped.home)]
-        if call[0] in ("submit", "cancel"):
+        if call[0] in ("submit", "cancel", "deadline"):
             call += ["--timeout", "0"]
         if "wait" in call or ("-f" in call and call[0] in ("events", "logs")):
             continue

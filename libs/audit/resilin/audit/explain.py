@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from resilin.cell import gpu_sets
 from resilin.contracts import events as ev
+from resilin.contracts.durations import duration_text
 from resilin.contracts.record import LogEntry
 from resilin.kernel.fencing import Fence
 
@@ -45,6 +47,7 @@ def explain_job(entries: Iterable[LogEntry], job_id: str) -> Iterator[Statement]
     """Yield what a log says about a job, in order."""
     fence = Fence()
     workers = 0
+    submitted_at_seconds: float | None = None
     for entry in entries:
         if not fence.admit(entry):
             continue
@@ -67,7 +70,9 @@ def explain_job(entries: Iterable[LogEntry], job_id: str) -> Iterator[Statement]
                     f"job {event.job_id} was admitted beside it",
                 )
             elif getattr(event, "job_id", None) == job_id:
-                said = _said(event)
+                if isinstance(event, ev.JobSubmitted):
+                    submitted_at_seconds = event.submitted_at_seconds
+                said = _said(event, submitted_at_seconds)
                 if said is not None:
                     yield _statement(entry, *said)
 
@@ -88,23 +93,24 @@ def _allocation(change: ev.AllocationChange, before: int) -> tuple[str, str]:
     return what, f"{reason}; {others} {verb}"
 
 
-def _said(event: ev.Event | ev.UnknownEvent) -> tuple[str, str] | None:
+def _said(
+    event: ev.Event | ev.UnknownEvent, submitted_at_seconds: float | None
+) -> tuple[str, str] | None:
     match event:
-        case ev.JobSubmitted():
-            deadline = event.deadline_seconds
-            until = "no deadline" if deadline is None else f"deadline {deadline:.0f} s"
+        case ev.JobSubmitted(deadline_seconds=deadline):
+            until = "no deadline"
+            if deadline is not None:
+                until = f"a deadline {_when(deadline, submitted_at_seconds)}"
             return f"was submitted with {until}", f"command {event.command_id}"
         case ev.JobAdmitted(promised=True, finish_seconds=float(finish)):
             return (
-                f"was promised: its plan ends at {finish:.0f} s",
+                f"was promised: its plan ends {_when(finish, submitted_at_seconds)}",
                 f"{event.minimum_satisfactory_share} workers are its minimum satisfactory share",
             )
         case ev.JobAdmitted():
             return "was admitted without a promise", ""
         case ev.JobRejected():
-            offer = event.earliest_deadline_seconds
-            earliest = "" if offer is None else f"; the earliest deadline would be {offer:.0f} s"
-            return f"was refused: {event.reason}", f"{event.message}{earliest}"
+            return f"was refused: {event.reason}", _refusal(event, submitted_at_seconds)
         case ev.ProfileRequested():
             return "is to be tried out before its answer", "nothing is known of its throughput"
         case ev.CurveProfiled():
@@ -136,9 +142,10 @@ def _said(event: ev.Event | ev.UnknownEvent) -> tuple[str, str] | None:
                 "measured while running",
             )
         case ev.DeadlineChanged():
-            return f"has a new deadline: {event.deadline_seconds:.0f} s", ""
+            when = _when(event.deadline_seconds, submitted_at_seconds)
+            return f"has a new deadline: {when}", ""
         case ev.DeadlineChangeRejected():
-            return "keeps its old deadline", event.message
+            return "keeps its old deadline", _refusal(event, submitted_at_seconds)
         case ev.JobCancelled():
             return "was cancelled", ""
         case ev.JobCompleted():
@@ -147,6 +154,31 @@ def _said(event: ev.Event | ev.UnknownEvent) -> tuple[str, str] | None:
             return f"failed: {event.reason}", event.message
         case _:
             return None
+
+
+def _refusal(
+    refused: ev.JobRejected | ev.DeadlineChangeRejected, submitted_at_seconds: float | None
+) -> str:
+    offer = refused.earliest_deadline_seconds
+    if offer is None:
+        return refused.message
+    # Rounded up, so that it would be accepted as it stands.
+    when = _when(offer, submitted_at_seconds, math.ceil)
+    return f"{refused.message}; the earliest deadline would be {when}"
+
+
+def _when(
+    moment_seconds: float,
+    submitted_at_seconds: float | None,
+    whole: Callable[[float], int] = round,
+) -> str:
+    """Say when something is, seen from the job's submission."""
+    if submitted_at_seconds is None:
+        # The services write no such log, but a fold must not fail on any.
+        return f"at {moment_seconds:.0f} s"
+    after = whole(moment_seconds - submitted_at_seconds)
+    side = "before" if after < 0 else "after"
+    return f"{duration_text(abs(after))} {side} its submission"
 
 
 def _where(gpus: dict[str, tuple[int, ...]]) -> str:

@@ -16,7 +16,9 @@ __all__ = [
     "Wording",
     "answer_code",
     "answer_parts",
+    "counter_offer",
     "described_verdict",
+    "offer_parts",
     "unanimous",
 ]
 
@@ -61,18 +63,29 @@ def described_verdict(
 
 
 def _refusal(refused: ev.JobRejected, now: float) -> dict[str, Any]:
-    earliest = refused.earliest_deadline_seconds
-    # Rounded up to whole seconds, so that it would be accepted as it stands.
-    wait = None if earliest is None else math.ceil(earliest - now)
     return {
         "admitted": False,
         "reason": refused.reason.value,
         "message": refused.message,
         "counter_offer": {
-            "earliest_deadline": None if wait is None else duration_text(wait),
-            "earliest_deadline_seconds": None if wait is None else now + wait,
+            **counter_offer(refused.earliest_deadline_seconds, now),
             "minimum_workers": refused.minimum_workers,
         },
+    }
+
+
+def counter_offer(earliest_seconds: float | None, since_seconds: float) -> dict[str, Any]:
+    """Describe the earliest deadline that would be accepted.
+
+    Args:
+        earliest_seconds: The deadline; None if there is none.
+        since_seconds: What its duration is to count from.
+    """
+    # Rounded up to whole seconds, so that it would be accepted as it stands.
+    wait = None if earliest_seconds is None else math.ceil(earliest_seconds - since_seconds)
+    return {
+        "earliest_deadline": None if wait is None else duration_text(wait),
+        "earliest_deadline_seconds": None if wait is None else since_seconds + wait,
     }
 
 
@@ -141,11 +154,20 @@ def _admitted(job: dict[str, Any], wording: Wording) -> list[str | Table]:
 
 def _refused(job: dict[str, Any], wording: Wording) -> list[str | Table]:
     head = f"{job['job_id']}: {wording.refused}, {job['reason']}: {job['message']}"
-    offer = job.get("counter_offer", {})
+    return [head, *offer_parts(job.get("counter_offer", {}))]
+
+
+def offer_parts(offer: dict[str, Any], since: str = "") -> list[str | Table]:
+    """Put a counter-offer into figures; nothing if nothing is offered.
+
+    Args:
+        offer: The counter-offer.
+        since: What its duration counts from, where that is not now.
+    """
     rows = []
     if offer.get("earliest_deadline") is not None:
         moment = time_text(offer["earliest_deadline_seconds"])
-        rows.append(["earliest deadline", f"{offer['earliest_deadline']}, at {moment}"])
+        rows.append(["earliest deadline", f"{offer['earliest_deadline']}{since}, at {moment}"])
     if offer.get("minimum_workers") is not None:
         rows.append(["workers it would need in an empty cell", str(offer["minimum_workers"])])
-    return [head, Table((), rows)] if rows else [head]
+    return [Table((), rows)] if rows else []

@@ -23,7 +23,7 @@ def job_named(live: LiveCell, prefix: str) -> str:
     known = fold_history(live.log.read(), live.name).jobs
     if any(job_id.startswith(prefix) for job_id in known):
         return resolve_job(known, prefix, live.name)
-    return resolve_job([*known, *live.jobs_sent()], prefix, live.name)
+    return resolve_job(dict.fromkeys([*known, *live.jobs_sent()]), prefix, live.name)
 
 
 def followed(

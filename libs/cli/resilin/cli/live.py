@@ -27,7 +27,13 @@ from resilin.cli.errors import InputError
 from resilin.cli.output import FIRST_WALL_CLOCK_SECONDS
 from resilin.contracts import events as ev
 from resilin.contracts.base import Identifier
-from resilin.contracts.commands import CancelJob, Command, SubmitJob, command_adapter
+from resilin.contracts.commands import (
+    CancelJob,
+    ChangeDeadline,
+    Command,
+    SubmitJob,
+    command_adapter,
+)
 from resilin.contracts.dead_letter import DeadLetter
 from resilin.contracts.record import LogEntry
 from resilin.contracts.topics import DEADLETTER, JOBS_COMMANDS
@@ -62,6 +68,7 @@ __all__ = [
     "open_live",
     "read_dead_letter",
     "timeout_option",
+    "wait_option",
 ]
 
 LOG_NAME = "log.resilin"
@@ -209,6 +216,16 @@ def _finite(ctx: click.Context, param: click.Parameter, value: float | None) -> 
     if value != value:
         raise click.BadParameter("nan is no number of seconds", ctx, param)
     return value
+
+
+def wait_option(command: AnyCommand) -> AnyCommand:
+    """Give a command ``--wait/--no-wait``, passed to it as ``waits``."""
+    return click.option(
+        "--wait/--no-wait",
+        "waits",
+        default=True,
+        help="Wait for the answer, or only send.  [default: wait]",
+    )(command)
 
 
 # --- the cell ------------------------------------------------------------------------------
@@ -467,7 +484,17 @@ def _partition() -> int:
 
 # --- asking it -----------------------------------------------------------------------------
 
-Answer = ev.JobAdmitted | ev.JobRejected | ev.JobCancelled | ev.JobCompleted | ev.JobFailed
+Answer = (
+    ev.JobAdmitted
+    | ev.JobRejected
+    | ev.JobCancelled
+    | ev.JobCompleted
+    | ev.JobFailed
+    | ev.DeadlineChanged
+    | ev.DeadlineChangeRejected
+    | ev.DeadlineChangeRequested
+)
+_OfJob = SubmitJob | CancelJob | ChangeDeadline
 
 
 @dataclass(slots=True)
@@ -478,10 +505,11 @@ class Reply:
         command: The command.
         position: Its offset in `jobs.commands`.
         fact: What the log holds of it: that it was taken, or why not.
-        answer: What was decided about its job.
+        answer: What was decided about its job, or took its place before that.
         answered_at_seconds: When that was decided, on the cell's clock.
         dead_letter: What was said of it if it could not even be read.
         profiled: Whether its job is tried out before its answer.
+        ended: Whether its job had ended when it was taken: nothing is decided then.
     """
 
     command: Command
@@ -491,13 +519,14 @@ class Reply:
     answered_at_seconds: float = 0.0
     dead_letter: DeadLetter | None = None
     profiled: bool = False
+    ended: bool = False
 
     @property
     def open(self) -> bool:
         """Whether more is to come."""
-        if self.dead_letter is not None or isinstance(self.fact, ev.CommandRejected):
+        if self.ended or self.problem is not None:
             return False
-        if isinstance(self.command, SubmitJob | CancelJob):
+        if isinstance(self.command, _OfJob):
             return self.answer is None
         return self.fact is None
 
@@ -520,6 +549,13 @@ _ENDS = (ev.JobRejected, ev.JobCancelled, ev.JobCompleted, ev.JobFailed)
 _ANSWERS: dict[type, tuple[type[Any], ...]] = {
     SubmitJob: (ev.JobAdmitted, ev.JobRejected, ev.JobCancelled),
     CancelJob: _ENDS,
+    # Of several requests for one job that are open at once, admission answers the newest.
+    ChangeDeadline: (
+        ev.DeadlineChanged,
+        ev.DeadlineChangeRejected,
+        ev.DeadlineChangeRequested,
+        *_ENDS,
+    ),
 }
 
 
@@ -548,7 +584,7 @@ def ask(
     for entry in live.follow(fold.offset, timeout_seconds):
         if entry is not None:
             if fold.fold(entry):
-                notice.take(entry)
+                notice.take(entry, fold.cell)
             continue
         waiting = [reply for reply in waiting if reply.open]
         if waiting and time.monotonic() - looked_at >= DEAD_LETTER_POLL_SECONDS:
@@ -569,21 +605,30 @@ class _Notice:
         self._by_position = {reply.position: reply for reply in replies}
         self._by_job: dict[str, list[Reply]] = {}
         for reply in replies:
-            if isinstance(reply.command, SubmitJob | CancelJob):
+            if isinstance(reply.command, _OfJob):
                 self._by_job.setdefault(reply.command.job_id, []).append(reply)
 
-    def take(self, entry: LogEntry) -> None:
+    def take(self, entry: LogEntry, cell: CellState) -> None:
+        """Take in an entry that counts, and what the cell has come to with it."""
         for event in entry.record.events:
-            if isinstance(event, ev.FactFromCommand):
-                reply = self._by_position.get(event.source.offset)
-                if reply is not None and event.source.topic == JOBS_COMMANDS.name:
-                    reply.fact = event
-            elif isinstance(event, ev.ProfileRequested):
+            if isinstance(event, ev.ProfileRequested):
                 for reply in self._by_job.get(event.job_id, ()):
                     reply.profiled = True
             elif isinstance(event, Answer):
                 for reply in self._by_job.get(event.job_id, ()):
                     reply.note_answer(event, entry.record.timestamp)
+            # Last: a request for a deadline settles those before it, not itself.
+            if isinstance(event, ev.FactFromCommand):
+                self._note_fact(event, cell)
+
+    def _note_fact(self, fact: ev.FactFromCommand, cell: CellState) -> None:
+        reply = self._by_position.get(fact.source.offset)
+        if reply is None or fact.source.topic != JOBS_COMMANDS.name:
+            return
+        reply.fact = fact
+        if isinstance(reply.command, _OfJob):
+            job = cell.jobs.get(reply.command.job_id)
+            reply.ended = job is None or job.phase.terminal
 
 
 def _send(live: LiveCell, command: Command) -> int:

@@ -26,6 +26,7 @@ _COMMANDS = (
     "logs",
     "events",
     "cancel",
+    "deadline",
     "node",
     "cell",
     "curves",

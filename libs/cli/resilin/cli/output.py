@@ -18,6 +18,8 @@ from typing import Any, Literal, TextIO, TypeVar
 
 import click
 
+from resilin.contracts.durations import duration_text
+
 __all__ = [
     "OutputFormat",
     "Table",
@@ -179,21 +181,6 @@ def _print(parts: Iterable[str | Table], stream: TextIO) -> None:
 def note(message: str) -> None:
     """Say something beside the answer, on stderr."""
     click.echo(safe_text(message, keep="\n"), err=True)
-
-
-def duration_text(seconds: float) -> str:
-    """Write a duration as a job file takes it: ``1d2h30m``, ``45s``, ``0.5s``."""
-    if seconds < 0:
-        return f"-{duration_text(-seconds)}"
-    if seconds < 60:
-        return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"
-    left = round(seconds)
-    text = ""
-    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
-        count, left = divmod(left, length)
-        if count:
-            text += f"{count}{unit}"
-    return text
 
 
 def time_text(seconds: float) -> str:

@@ -33,6 +33,8 @@ __all__ = ["AdmissionDecider", "Verdict", "judge_submission"]
 
 Verdict = ev.JobAdmitted | ev.JobRejected | ev.ProfileRequested
 
+_OUT_OF_REACH = "not even an empty cell could finish it by its deadline"
+
 
 class AdmissionDecider:
     """The core of the admission service."""
@@ -211,7 +213,7 @@ def _refused(
         )
     else:
         reason = RejectionReason.DEADLINE_UNREACHABLE
-        message = "not even an empty cell could finish it by its deadline"
+        message = _OUT_OF_REACH
     return _rejected(job, reason, message, earliest, refusal.minimum_workers)
 
 
@@ -253,8 +255,9 @@ def _judge_deadline(views: _Views, job_id: str, deadline_seconds: float) -> ev.E
         )
     earliest = policy.earliest_deadline(view, asked)
     views.add(name, candidate, {})
+    why = "the capacity until then is promised" if answer.reachable else _OUT_OF_REACH
     return ev.DeadlineChangeRejected(
         job_id=job_id,
-        message="the capacity until then is promised: the old deadline stands",
+        message=f"{why}; the old deadline stands",
         earliest_deadline_seconds=earliest,
     )

@@ -15,6 +15,7 @@ from resilin.cli.live import (
     live_options,
     open_live,
     timeout_option,
+    wait_option,
 )
 from resilin.cli.output import OutputFormat, emit, example, output_option
 from resilin.contracts import events as ev
@@ -25,12 +26,7 @@ __all__ = ["command"]
 
 @click.command("cancel", epilog=example("resilin cancel nightly"))
 @click.argument("job")
-@click.option(
-    "--wait/--no-wait",
-    "waits",
-    default=True,
-    help="Wait for the answer, or only send.  [default: wait]",
-)
+@wait_option
 @timeout_option(30.0, "Wait so long for the answer.")
 @yes_option
 @live_options

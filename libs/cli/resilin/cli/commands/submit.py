@@ -12,7 +12,14 @@ from resilin.cli.asking import confirmed, on_terminal, yes_option
 from resilin.cli.dry_runs import AskedCell, asked_jobs, dry_run_parts
 from resilin.cli.errors import ExitCode, InputError
 from resilin.cli.job_file import read_jobs
-from resilin.cli.live import LiveAddress, LiveCell, live_options, open_live, timeout_option
+from resilin.cli.live import (
+    LiveAddress,
+    LiveCell,
+    live_options,
+    open_live,
+    timeout_option,
+    wait_option,
+)
 from resilin.cli.logs import Moment, read_moment
 from resilin.cli.output import OutputFormat, emit, example, note, output_option
 from resilin.cli.submission import (
@@ -59,12 +66,7 @@ _SHAPE = ("policy", *CellOptions.__dataclass_fields__)
     metavar="ID",
     help="The job's id, so that a repeat changes nothing.  [default: its name and a random end]",
 )
-@click.option(
-    "--wait/--no-wait",
-    "waits",
-    default=True,
-    help="Wait for the answer, or only send.  [default: wait]",
-)
+@wait_option
 @timeout_option(30.0, "Wait so long for the answer.")
 @yes_option
 @live_options
