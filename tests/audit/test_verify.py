@@ -22,6 +22,7 @@ from resilin.audit.verify import Mismatch, Verification, verify
 from resilin.contracts import events as ev
 from resilin.contracts.record import LogEntry
 from resilin.contracts.values import training_allocation
+from resilin.kernel.software import SOFTWARE
 from resilin.simulation.simulation import deciders
 
 Log = tuple[LogEntry, ...]
@@ -110,6 +111,26 @@ def test_a_service_this_code_does_not_know_is_not_recomputed() -> None:
         nature="decision",
     )
     assert checked(log.entries) == Verification(records=len(log.entries))
+
+
+@pytest.mark.parametrize(("software", "recomputes"), [("", True), (SOFTWARE, True), ("0.0", False)])
+def test_decisions_of_another_version_may_rightly_differ(software: str, recomputes: bool) -> None:
+    (entry, *_) = entries_with(ev.JobRejected)
+    log = tampered(entry, earliest_deadline_seconds=1.0)
+    claims = {
+        each.offset: each
+        for each in log
+        if each.record.nature == "claim" and each.record.service == "admission"
+    }
+    claimed = [
+        edited(each, events=(ev.LeadershipClaimed(instance="a", software=software),))
+        if each.offset in claims
+        else each
+        for each in log
+    ]
+    found = checked(claimed)
+    assert bool(found.mismatches) == recomputes
+    assert (found.of_other_versions == 0) == recomputes
 
 
 # --- tampered with -------------------------------------------------------------------------

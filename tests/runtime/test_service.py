@@ -13,6 +13,7 @@ from tests.support.live import ByHand, Listed, Seen, SharedLog, View, counted, r
 from resilin.contracts.events import ClockTicked, Event
 from resilin.contracts.record import LogEntry, Record
 from resilin.eventlog.port import Snapshot
+from resilin.kernel import host as kernel_host
 from resilin.kernel.fencing import Fence
 from resilin.kernel.host import Role
 from resilin.kernel.snapshot import SnapshotError, state_hash
@@ -279,6 +280,20 @@ def test_a_standby_checks_what_its_leader_decides(leads: type[Counter], mismatch
         async with running(standby, a_service(log, Listed((0, 4)), decider=leads())):
             await until(lambda: standby.host.folded.offset == 2)
             assert seen.mismatches == mismatches
+
+    asyncio.run(story())
+
+
+def test_a_leader_of_another_version_may_decide_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        log, seen = SharedLog(), Seen()
+        standby = a_service(
+            log, Listed(), name="two", election=ByHand(elected=False), observers=[seen]
+        )
+        monkeypatch.setattr(kernel_host, "SOFTWARE", "0.0")  # what its claim says
+        async with running(standby, a_service(log, Listed((0, 4)), decider=Liar())):
+            await until(lambda: standby.host.folded.offset == 2)
+            assert seen.mismatches == 0
 
     asyncio.run(story())
 

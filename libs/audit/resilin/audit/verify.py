@@ -16,6 +16,7 @@ from resilin.contracts.record import LogEntry
 from resilin.kernel.decider import Decider
 from resilin.kernel.fencing import Fence
 from resilin.kernel.host import Folded
+from resilin.kernel.software import may_differ
 
 __all__ = ["Mismatch", "Verification", "verify"]
 
@@ -51,6 +52,8 @@ class Verification:
         records: Records read.
         ignored: Records that do not count: a stale epoch, or a repeat.
         decisions: Decisions recomputed.
+        of_other_versions: Decisions of other versions of the code: this one may rightly decide
+            otherwise, so they are not recomputed.
         mismatches: Decisions that came out otherwise.
         violations: Invariants that were broken.
     """
@@ -58,6 +61,7 @@ class Verification:
     records: int = 0
     ignored: int = 0
     decisions: int = 0
+    of_other_versions: int = 0
     mismatches: list[Mismatch] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
 
@@ -134,6 +138,8 @@ def verify(
         record = entry.record
         if not fence.admit(entry):
             found.ignored += 1
+        elif record.nature == "decision" and may_differ(fence.software(record.service)):
+            found.of_other_versions += 1
         elif record.nature == "decision" and record.service in services:
             found.decisions += 1
             difference = services[record.service].differs(entry)

@@ -117,6 +117,10 @@ class LeadershipClaimed(Event):
     nature: ClassVar = "kernel"
     type: Literal["LeadershipClaimed"] = "LeadershipClaimed"
     instance: str
+    software: str = Field(
+        default="",
+        description="The version of the code that decides from here on; empty if it is not known.",
+    )
 
 
 class ClockTicked(Event):

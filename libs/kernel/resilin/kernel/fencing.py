@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from resilin.contracts.events import LeadershipClaimed
 from resilin.contracts.record import LogEntry, Record
 
 __all__ = ["Fence", "Lease"]
@@ -24,11 +25,12 @@ __all__ = ["Fence", "Lease"]
 
 @dataclass(slots=True)
 class Lease:
-    """One service's current epoch, and the basis of its last record that counted."""
+    """One service's current epoch, the basis of its last record that counted, and its code."""
 
     epoch: int
     basis: int
     claimed_at_offset: int
+    software: str = ""
 
 
 @dataclass(slots=True)
@@ -41,6 +43,11 @@ class Fence:
         """Return the service's current epoch; 0 before its first claim."""
         lease = self.leases.get(service)
         return 0 if lease is None else lease.epoch
+
+    def software(self, service: str) -> str:
+        """Return the version of the code that leads a service; empty if it is not known."""
+        lease = self.leases.get(service)
+        return "" if lease is None else lease.software
 
     def counts(self, record: Record) -> bool:
         """Say whether a record at the log's next offset would count."""
@@ -55,7 +62,10 @@ class Fence:
         if not self.counts(record):
             return False
         if record.nature == "claim":
-            self.leases[record.service] = Lease(record.epoch, record.basis, entry.offset)
+            software = "".join(
+                event.software for event in record.events if isinstance(event, LeadershipClaimed)
+            )
+            self.leases[record.service] = Lease(record.epoch, record.basis, entry.offset, software)
         else:
             self.leases[record.service].basis = record.basis
         return True

@@ -21,6 +21,7 @@ from resilin.contracts.events import ClockTicked, Event, LeadershipClaimed
 from resilin.contracts.record import LogEntry, Nature, Record
 from resilin.kernel.decider import Decider
 from resilin.kernel.fencing import Fence
+from resilin.kernel.software import SOFTWARE
 
 __all__ = ["Folded", "LogGapError", "Role", "ServiceHost"]
 
@@ -134,7 +135,8 @@ class ServiceHost(Generic[State]):
             raise RuntimeError(f"{self.service} is not quiescent: fold its last append first")
         self.role = Role.CLAIMING
         self._epoch = self.folded.fence.epoch(self.service) + 1
-        return self._offer("claim", [LeadershipClaimed(instance=self._instance)], now_seconds)
+        claimed = LeadershipClaimed(instance=self._instance, software=SOFTWARE)
+        return self._offer("claim", [claimed], now_seconds)
 
     def poll(self, now_seconds: float) -> Record | None:
         """Offer the decision to append now, if the instance may and there is one."""

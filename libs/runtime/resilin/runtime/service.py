@@ -24,6 +24,7 @@ from resilin.eventlog.port import Snapshot
 from resilin.kernel.decider import Decider, Intake
 from resilin.kernel.host import Folded, Role, ServiceHost
 from resilin.kernel.snapshot import SnapshotError, dump, load
+from resilin.kernel.software import may_differ
 from resilin.runtime.clock import Clock
 from resilin.runtime.logs import bind_service, logger
 from resilin.runtime.ports import Election, Input, LiveLog
@@ -370,6 +371,7 @@ class LiveService(Generic[State]):
             or record.nature != "decision"
             or record.service != self.service
             or record.basis != self.host.folded.offset
+            or may_differ(self.host.folded.fence.software(self.service))
         ):
             return None
         return tuple(self._decider.decide(self.host.folded.state))

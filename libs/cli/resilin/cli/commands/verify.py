@@ -28,7 +28,8 @@ def command(*, source: Source, findings: int, output_format: OutputFormat) -> in
     """Recompute every decision of a log and check its invariants.
 
     Of a log file, or of a live cell up to now. Needs nothing but the log. Exits with 0 if it
-    is sound and with 1 if it is not.
+    is sound and with 1 if it is not. Decisions of other versions of Resilin are not recomputed:
+    this one may rightly decide otherwise.
     """
     with source.open() as log, progress("verifying", log.end_offset() + 1) as advance:
         found = verify(watched(log.read(), advance), deciders())
@@ -41,6 +42,7 @@ def command(*, source: Source, findings: int, output_format: OutputFormat) -> in
         "records": found.records,
         "records_that_do_not_count": found.ignored,
         "decisions_recomputed": found.decisions,
+        "decisions_of_other_versions": found.of_other_versions,
         "findings": shown,
         "more_findings": max(0, len(listed) - findings),
     }
@@ -50,6 +52,7 @@ def command(*, source: Source, findings: int, output_format: OutputFormat) -> in
             ["records read", number_text(found.records)],
             ["records that do not count", number_text(found.ignored)],
             ["decisions recomputed", number_text(found.decisions)],
+            ["decisions of other versions, not recomputed", number_text(found.of_other_versions)],
             ["decisions that came out otherwise", number_text(len(found.mismatches))],
             ["invariants broken", number_text(len(found.violations))],
         ],
