@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.agent.harness import Node
-from tests.support.events import BATCH, add_server, submit
+from tests.support.events import BATCH, add_server, profile_asked, submit, submitted
 
 from resilin.agent.agent_messages import Limits
 from resilin.agent.backend import ELASTIC, LocalBackend, ProfileSettings
@@ -73,6 +73,18 @@ def test_a_job_grows_loses_a_worker_and_shrinks_without_losing_its_progress(tmp_
             assert not any(isinstance(report, ev.WorkerLost) for report in node.reports)
             assert node.held() == {"s1": (1,)}
             node.assert_sound()
+
+    run(story)
+
+
+def test_a_job_that_would_end_at_once_is_tried_out_at_every_size(tmp_path: Path) -> None:
+    async def story() -> None:
+        node = Node(tmp_path / "home", servers={"s1": 2}, limits=LIMITS, commands=ELASTIC)
+        async with node:
+            node.given(submitted("a", model="new", worker=code("Learned", pause=0.02)))
+            node.given(profile_asked("a"))
+            answer = await node.until(ev.CurveProfiled)
+            assert list(answer.curve.iterations_per_second) == [1, 2]
 
     run(story)
 

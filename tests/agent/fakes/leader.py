@@ -24,7 +24,7 @@ class Leader:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         program = json.loads((directory / "program.json").read_text())
-        self.total = program["total_iterations"] or 10**12
+        self.total = 10**12 if program["endless"] else program["total_iterations"]
         self.behaviour = behaviour(directory)
         self.lock = threading.RLock()
         self.agents: list[socket.socket] = []

@@ -59,6 +59,9 @@ class JobProgram(BaseModel):
     total_iterations: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Without it the job's own condition to end is the only one."
     )
+    endless: bool = Field(
+        default=False, description="Train on past every end, as a job does that is only tried out."
+    )
     learning_rate: _Positive | None = None
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
     data_mode: Literal["global-order", "on-demand"] = "global-order"

@@ -275,6 +275,8 @@ class Runtime:
 
     @property
     def _done(self) -> bool:
+        if self.program.endless:
+            return False
         position, total = self.position, self.program.total_iterations
         limits = [limit for limit in (total, self.end.max_iterations) if limit is not None]
         epochs = self.end.max_epochs
