@@ -26,17 +26,17 @@ these steps, so it reaches a first answer without ever having to go back.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Literal
 
-from resilin.planning.placement_search import Item, MoveSearch, count_gpus
+from resilin.planning.occupancy import Occupancy, count_gpus
+from resilin.planning.placement_search import Item, MoveSearch
 from resilin.planning.topology import (
     Footprint,
     Gpu,
-    GpuPool,
     Locality,
     Topology,
     choose_gpus,
@@ -184,91 +184,14 @@ def plan_placement(
     """
     if room_within not in ("server", "block"):
         raise ValueError(f"room_within must be 'server' or 'block', got {room_within!r}")
-    planner = Planner(topology, occupancy, migration_costs, unavailable, room_within)
+    planner = Planner(
+        topology, occupancy, migration_costs, unavailable, aligned=room_within == "block"
+    )
     return planner.plan(requests, search_limit)
 
 
-class Planner:
-    """One call of ``plan_placement``: the facts, and the placement as far as it is decided.
-
-    Attributes:
-        topology: The cluster.
-        pool: The GPUs that are idle now.
-        held: The footprint of each job now.
-        workers: How many GPUs that is.
-        before: The footprint that each changed job had at first.
-        blocked: The mask of unavailable GPUs by server position, where there are any.
-        cost: The migration cost of every job that may move.
-        pinned: Jobs that do not move (again), whatever their cost.
-        aligned: Whether a compact place is also an aligned block.
-        everywhere: All servers, as bits by position.
-    """
-
-    def __init__(
-        self,
-        topology: Topology,
-        occupancy: Mapping[str, Sequence[tuple[str, int]]],
-        migration_costs: Mapping[str, float | None],
-        unavailable: Iterable[Gpu],
-        room_within: RoomWithin,
-    ) -> None:
-        self.topology = topology
-        self.aligned = room_within == "block"
-        self.everywhere = (1 << len(topology.servers)) - 1
-        self.before: dict[str, Footprint] = {}
-        self.pinned: set[str] = set()
-        self.blocked = topology.footprint(sorted(set(unavailable)))
-        self.cost: dict[str, float] = {}
-        for job, cost in migration_costs.items():
-            if cost is None:
-                continue
-            if not cost >= 0:
-                raise ValueError(f"job {job!r}: the migration cost must be at least 0, got {cost}")
-            if cost < math.inf:
-                self.cost[job] = cost
-        self.held: dict[str, Footprint] = {}
-        self.workers: dict[str, int] = {}
-        free = self._occupy(occupancy)
-        for place, mask in self.blocked.items():
-            free[place] &= ~mask
-        self.pool = GpuPool(topology, free)
-
-    def _occupy(self, occupancy: Mapping[str, Sequence[tuple[str, int]]]) -> list[int]:
-        """Note what each job holds, and return the mask of GPUs left on each server."""
-        left = list(self.topology.full)
-        position = self.topology.position
-        for job, gpus in occupancy.items():
-            masks: dict[str, int] = {}
-            last, mask = "", 0
-            for server, index in gpus:
-                if server != last:
-                    masks[last] = mask
-                    last, mask = server, masks.get(server, 0)
-                bit = 1 << index if index >= 0 else 0
-                if not bit & ~mask:
-                    raise ValueError(self._bad_gpu(job, server, index))
-                mask |= bit
-            masks[last] = mask
-            footprint: Footprint = {}
-            for server, mask in masks.items():
-                if mask:
-                    place = position.get(server, -1)
-                    if place < 0 or mask & ~left[place]:
-                        bad = mask & ~left[place] if place >= 0 else mask
-                        raise ValueError(self._bad_gpu(job, server, next(set_bits(bad))))
-                    left[place] ^= mask
-                    footprint[place] = mask
-            if footprint:
-                self.held[job] = footprint
-                self.workers[job] = len(gpus)
-        return left
-
-    def _bad_gpu(self, job: str, server: str, index: int) -> str:
-        place = self.topology.position.get(server, -1)
-        what = f"job {job!r}: GPU {index} of server {server!r}"
-        if place < 0 or not 0 <= index < self.topology.sizes[place]:
-            return f"{what} is not in the topology"
-        return f"{what} is held twice"
+class Planner(Occupancy):
+    """One call of ``plan_placement``: the facts, and the placement as far as it is decided."""
 
     def plan(self, requests: Mapping[str, int], search_limit: int) -> PlacementPlan:
         """Decide on all requests."""
@@ -297,22 +220,6 @@ class Planner:
             migration_cost=math.fsum(self.cost[job] for job in moved),
             least_cost_proven=proven,
         )
-
-    def assign(self, job: str, footprint: Footprint) -> None:
-        """Give a job other GPUs than it has now; those it gains must be idle."""
-        held = self.held.pop(job, {})
-        self.before.setdefault(job, held)
-        for place, mask in held.items():
-            self.release(place, mask & ~footprint.get(place, 0))
-        for place, mask in footprint.items():
-            self.pool.take(place, mask & ~held.get(place, 0))
-        if footprint:
-            self.held[job] = footprint
-        self.workers[job] = count_gpus(footprint)
-
-    def release(self, place: int, mask: int) -> None:
-        """Make GPUs of a server idle, those that are unavailable excepted."""
-        self.pool.give(place, mask & ~self.blocked.get(place, 0))
 
     def _accept(self, wanted: Mapping[str, int]) -> tuple[list[Item], tuple[UnplacedJob, ...]]:
         """Accept requests, in their order, as long as enough GPUs are idle for them."""

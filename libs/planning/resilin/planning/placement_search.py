@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from resilin.planning.occupancy import Occupancy
 from resilin.planning.topology import (
     Footprint,
     buddy_width,
@@ -22,10 +23,7 @@ from resilin.planning.topology import (
     set_bits,
 )
 
-if TYPE_CHECKING:
-    from resilin.planning.placement import Planner
-
-__all__ = ["Item", "MoveSearch", "count_gpus"]
+__all__ = ["Item", "MoveSearch"]
 
 _CANDIDATE_SERVERS = 64  # servers to make room on that one step of the search compares
 _CANDIDATE_SETS = 64  # sets of jobs to move away from one server that it compares
@@ -40,11 +38,6 @@ class Item(NamedTuple):
     turn: int  # at equal size: 0 grows, 1 starts, 2 makes room for others
     order: int  # of the requests
     job_id: str
-
-
-def count_gpus(footprint: Footprint) -> int:
-    """Return how many GPUs a footprint holds."""
-    return sum(mask.bit_count() for mask in footprint.values())
 
 
 class _Option(NamedTuple):
@@ -124,11 +117,11 @@ class MoveSearch:
     far is taken.
     """
 
-    def __init__(self, planner: Planner, items: Sequence[Item], limit: int) -> None:
-        self.planner = planner
-        self.topology = planner.topology
-        self.pool = planner.pool
-        self.held = planner.held
+    def __init__(self, occupancy: Occupancy, items: Sequence[Item], limit: int) -> None:
+        self.occupancy = occupancy
+        self.topology = occupancy.topology
+        self.pool = occupancy.pool
+        self.held = occupancy.held
         self.work = limit
         self.cut = False
         self.turned_back = False
@@ -149,7 +142,7 @@ class MoveSearch:
             if self._may_move(job):
                 for place in footprint:
                     residents[place].append(job)
-                self.workers.setdefault(job, planner.workers[job])
+                self.workers.setdefault(job, occupancy.workers[job])
             elif job in self.growing:
                 for place in footprint:
                     fixed[place].append(job)
@@ -159,7 +152,7 @@ class MoveSearch:
         self.remembered: dict[tuple[int, bool, str], dict[int, _Offer]] = {}
 
     def _may_move(self, job: str) -> bool:
-        return job in self.planner.cost and job not in self.planner.pinned
+        return job in self.occupancy.cost and job not in self.occupancy.pinned
 
     @property
     def proven(self) -> bool:
@@ -192,9 +185,9 @@ class MoveSearch:
         if self.best is None:
             return False
         for job in self.best:
-            self.planner.assign(job, {})
+            self.occupancy.assign(job, {})
         for job, footprint in self.best.items():
-            self.planner.assign(job, footprint)
+            self.occupancy.assign(job, footprint)
         return True
 
     def _is_over(self) -> bool:
@@ -225,7 +218,7 @@ class MoveSearch:
             if len(footprint) > 1:
                 if any(mask != self.topology.full[place] for place, mask in footprint.items()):
                     return False
-            elif self.planner.aligned and any(map(_is_unaligned, footprint.values())):
+            elif self.occupancy.aligned and any(map(_is_unaligned, footprint.values())):
                 return False
         return True
 
@@ -245,7 +238,7 @@ class MoveSearch:
         displaced = []
         for victim in option.victims:
             for place, mask in self._leave(victim, undo).items():
-                mask &= ~self.planner.blocked.get(place, 0)
+                mask &= ~self.occupancy.blocked.get(place, 0)
                 pool.give(place, mask)
                 undo.append(partial(pool.take, place, mask))
             if victim not in self.requested:
@@ -290,7 +283,7 @@ class MoveSearch:
         own = self.held.get(job, {})
         give_up = []
         if own and self._may_move(job):
-            give_up = [_Option(cost=self.planner.cost[job], moves=1, victims=(job,))]
+            give_up = [_Option(cost=self.occupancy.cost[job], moves=1, victims=(job,))]
         if self.topology.servers_needed(workers) == 1:
             options = self._on_one_server(workers, job, own, give_up)
             first = list(islice(options, 1))
@@ -330,9 +323,9 @@ class MoveSearch:
             yield from sorted(options, key=self._order(workers))
             return
         if self.orderly:
-            allowed = self.planner.everywhere
+            allowed = self.occupancy.everywhere
             allowed -= sum(1 << place for place, jobs in enumerate(self.anchored) if jobs)
-            found = self.pool.best_server(workers, allowed, aligned=self.planner.aligned)
+            found = self.pool.best_server(workers, allowed, aligned=self.occupancy.aligned)
             if found:
                 yield _Option(takes=(found,))
                 return
@@ -416,14 +409,14 @@ class MoveSearch:
 
     def _regions(self, size: int, workers: int, own: int) -> list[int]:
         """List the parts of a server that a job of that many workers may lie in."""
-        width = buddy_width(workers) if self.planner.aligned else size
+        width = buddy_width(workers) if self.occupancy.aligned else size
         full = (1 << size) - 1
         blocks = [((1 << width) - 1) << start & full for start in range(0, size, width)]
         return [block for block in blocks if block.bit_count() >= workers and not own & ~block]
 
     def _gain(self, job: str, place: int) -> int:
         """Return the mask of the GPUs that become idle on a server if a job leaves it."""
-        return self.held[job][place] & ~self.planner.blocked.get(place, 0)
+        return self.held[job][place] & ~self.occupancy.blocked.get(place, 0)
 
     def _is_like_others(self, job: str) -> bool:
         """Tell whether jobs of the same size on a server can stand in for each other."""
@@ -433,7 +426,7 @@ class MoveSearch:
         """Describe the jobs that may leave a server, by all that matters to the search."""
         for job in residents:
             name = "" if self._is_like_others(job) else job
-            yield self._gain(job, place), self.workers[job], self.planner.cost[job], name
+            yield self._gain(job, place), self.workers[job], self.occupancy.cost[job], name
 
     def _option(
         self, rank: int, victims: Iterable[str], takes: tuple[tuple[int, int], ...]
@@ -442,7 +435,7 @@ class MoveSearch:
         leaving = tuple(sorted(set(victims)))
         return _Option(
             largest=max((self.workers[victim] for victim in leaving), default=0),
-            cost=math.fsum(self.planner.cost[victim] for victim in leaving),
+            cost=math.fsum(self.occupancy.cost[victim] for victim in leaving),
             moves=len(leaving),
             rank=rank,
             victims=leaving,
@@ -461,9 +454,9 @@ class MoveSearch:
             gain = (self._gain(job, place) & region).bit_count()
             if gain:
                 # In a block it matters which GPUs are freed; on a whole server how many.
-                same = not self.planner.aligned and self._is_like_others(job)
+                same = not self.occupancy.aligned and self._is_like_others(job)
                 kind = (-gain, self.workers[job], "" if same else job)
-                alike.setdefault(kind, []).append((self.planner.cost[job], job))
+                alike.setdefault(kind, []).append((self.occupancy.cost[job], job))
         kinds = [
             (-minus_gain, [job for _, job in sorted(members)])
             for (minus_gain, _, _), members in sorted(alike.items())
@@ -514,7 +507,7 @@ class MoveSearch:
         for place, option in emptied.items():
             if place not in own:
                 looks = sorted(self._looks(place, option.victims))
-                if not self.planner.aligned:  # how many GPUs they have matters, not which
+                if not self.occupancy.aligned:  # how many GPUs they have matters, not which
                     looks = sorted((0, workers, cost, job) for _, workers, cost, job in looks)
                 kind = (self.topology.sizes[place], tuple(looks))
                 kinds.setdefault(kind, []).append(option)
@@ -594,7 +587,7 @@ class MoveSearch:
             return [option for option in options if left < sizes[option.takes[0][0]]]
         held = own[partial_place].bit_count()
         if left == held:
-            lies_well = not self.planner.aligned or fits_one_block(own[partial_place])
+            lies_well = not self.occupancy.aligned or fits_one_block(own[partial_place])
             return [_Option()] if lies_well else []
         if not held < left < sizes[partial_place]:
             return []
