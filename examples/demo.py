@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from demo_replay import decisions, simulated
+from demo_replay import decisions
 from demo_story import Story, say, table
 
 from resilin.agent.job_directory import JobDirectory
 from resilin.cell.state import Phase
 from resilin.contracts import events as ev
+from resilin.simulation.recorded import run_again
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
@@ -329,7 +330,7 @@ def seconds_text(moment: float | None, since: float) -> str:
 
 def replay(story: Story) -> bool:
     """Run the same commands in the same world in simulation; say whether all is decided alike."""
-    live, again = decisions(story.entries), decisions(simulated(story.entries))
+    live, again = decisions(story.entries), decisions(run_again(story.entries))
     rows = []
     for job_id, made in live.items():
         repeated = again.get(job_id)

@@ -1,4 +1,4 @@
-"""Runs a live log again in simulation, and compares what is decided.
+"""What is decided in a log, to compare a live one with the same run again in simulation.
 
 The commands come again when they came, and the world of the log stands where a simulated cluster
 would: what was measured, when workers were ready, how long they stood still, who was killed. The
@@ -15,12 +15,8 @@ from dataclasses import dataclass
 from resilin.contracts import events as ev
 from resilin.contracts.record import LogEntry
 from resilin.contracts.values import GpuSet
-from resilin.eventlog.memory import MemoryLog
-from resilin.simulation.recorded import RecordedWorld
-from resilin.simulation.simulation import Simulation
-from resilin.simulation.what_if import recorded_commands
 
-__all__ = ["Decisions", "decisions", "simulated"]
+__all__ = ["Decisions", "decisions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +58,3 @@ def decisions(entries: Sequence[LogEntry]) -> dict[str, Decisions]:
         job_id: Decisions(answer, tuple(shares.get(job_id, ())), tuple(places.get(job_id, ())))
         for job_id, answer in answers.items()
     }
-
-
-def simulated(entries: Sequence[LogEntry]) -> list[LogEntry]:
-    """Return the log of the same commands in the same world, in a simulation."""
-    log = MemoryLog()
-    Simulation(log, list(recorded_commands(entries)), RecordedWorld(entries)).run()
-    return list(log.read())

@@ -23,7 +23,6 @@ __all__ = ["measure_disorder"]
 
 SEEDS = range(9_000, 9_012)
 SIMULATED_EPOCHS = 25
-TURNS = 400_000
 REAL_CHANGES = 100
 BATCHES = (50, 52, 48)
 DELAY_SECONDS = 0.05
@@ -65,18 +64,9 @@ def _simulate(seed: int, epochs: int) -> tuple[int, int]:
     """Return how many epochs passed, exactly once, and how many plans came as they should not."""
     world = _Unruly(seed)
     world.resize(1 + seed % 4)
-    for _ in range(TURNS):
-        if world.epochs_done >= epochs:
-            return world.epochs_done, world.misdelivered
-        if world.chance.random() < 0.01:
-            disturb(world)
-        world.turn()
-        if world.chance.random() < 0.03:
-            world.succeed_leader()
-            world.repair()
-        if not world.wanted() and world.chance.random() < 0.01:
-            world.resize(world.chance.randint(1, 4))
-    raise BenchmarkError(f"seed {seed} stands still: {world.describe()}")
+    if not world.lives_through(disturb, often=0.01, epochs=epochs):
+        raise BenchmarkError(f"seed {seed} stands still: {world.describe()}")
+    return world.epochs_done, world.misdelivered
 
 
 async def measure_disorder(options: Options, folder: Path) -> Result:

@@ -409,7 +409,7 @@ def test_a_job_without_a_deadline_gets_none(resilin, cell) -> None:
 @pytest.mark.parametrize(
     ("job", "when", "says"),
     [
-        ("nobody", "5h", ("no job's id begins with 'nobody'",)),
+        ("nobody", "5h", ("no job's id begins with 'nobody'; it has 1 jobs",)),
         ("alpha", "soon", ("'WHEN'", "'soon'", "90m or 1d12h", "2026-01-31T18:00:00Z")),
         ("alpha", "2026-01-31T18:00:00", ("'WHEN'", "add Z")),
         ("alpha", "1960-01-31T18:00:00Z", ("'WHEN'", "before 1970", "nearer time")),

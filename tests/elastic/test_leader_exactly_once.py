@@ -45,18 +45,9 @@ def play(seed: int, epochs: int) -> World:
     """Let a job live through an eventful time."""
     world = World(seed, samples=30 + seed % 50, batch=7 + seed % 9)
     world.resize(1 + seed % 4)
-    for _ in range(400_000):
-        if world.epochs_done >= epochs:
-            return world
-        if world.chance.random() < CALM[seed % len(CALM)]:
-            disturb(world)
-        world.turn()
-        if world.chance.random() < 0.03:
-            world.succeed_leader()
-            world.repair()
-        if not world.wanted() and world.chance.random() < 0.01:
-            world.resize(world.chance.randint(1, 4))
-    raise AssertionError(f"only {world.epochs_done} epochs:\n{world.describe()}")
+    done = world.lives_through(disturb, often=CALM[seed % len(CALM)], epochs=epochs)
+    assert done, f"only {world.epochs_done} epochs:\n{world.describe()}"
+    return world
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from resilin.elastic import messages as msg
@@ -124,6 +125,27 @@ class World:
         self.newest: Resize | Stop | None = None
         self.count = 0
         self.built: set[int] = set()
+
+    def lives_through(self, disturb: Callable[[World], None], *, often: float, epochs: int) -> bool:
+        """Let the job train while things happen to it; say whether it got so many epochs done.
+
+        Args:
+            disturb: Lets one thing happen.
+            often: The chance of it, a turn.
+            epochs: How many.
+        """
+        for _ in range(400_000):
+            if self.epochs_done >= epochs:
+                return True
+            if self.chance.random() < often:
+                disturb(self)
+            self.turn()
+            if self.chance.random() < 0.03:
+                self.succeed_leader()
+                self.repair()
+            if not self.wanted() and self.chance.random() < 0.01:
+                self.resize(self.chance.randint(1, 4))
+        return False
 
     def _new_leader(self, term: int) -> LeaderState:
         return LeaderState(

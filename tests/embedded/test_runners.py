@@ -14,13 +14,11 @@ from resilin.contracts.topics import DEADLETTER, JOBS_COMMANDS
 from resilin.embedded.cell import EmbeddedCell
 from resilin.embedded.log import LocalLog
 from resilin.embedded.topics import LocalTopicReader, LocalTopicWriter
-from resilin.eventlog.memory import MemoryLog
 from resilin.eventlog.sqlite import SqliteLog
 from resilin.eventlog.sqlite_topic import SqliteTopic
 from resilin.simulation.backend import SimulatedBackend
-from resilin.simulation.recorded import RecordedWorld
-from resilin.simulation.simulation import Simulation, deciders
-from resilin.simulation.what_if import recorded_commands
+from resilin.simulation.recorded import run_again
+from resilin.simulation.simulation import deciders
 
 
 @pytest.mark.parametrize("seed", [3, 4])
@@ -48,6 +46,4 @@ def test_an_embedded_cell_decides_as_the_simulation_does(seed: int, tmp_path: Pa
     assert decisions(entries) == decisions(simulated)
     assert verify(entries, deciders()).sound
     assert list(letters.read()) == []
-    again = MemoryLog()
-    Simulation(again, list(recorded_commands(entries)), RecordedWorld(entries)).run()
-    assert decisions(list(again.read())) == decisions(entries)
+    assert decisions(run_again(entries)) == decisions(entries)

@@ -279,6 +279,18 @@ def test_standing_plans_move_where_that_makes_room(make, plans) -> None:
     assert_kept(plans, view)
 
 
+def test_a_counter_offer_in_overload_is_of_a_job_that_is_small_enough(make) -> None:
+    """In time it would take 80 GPU seconds, with more time 40; 50 are too many."""
+    large = make.job("job-1", make.table({1: 1.0, 2: 1.5, 4: 2.0}), 40.0, 25.0)
+    view = ClusterView(0.0, 8, 8, (), smallest_refused_gpu_seconds=50.0)
+    answer = POLICY.judge(view, large)
+    assert isinstance(answer, Refusal)
+    assert answer.overloaded
+    offer = POLICY.earliest_deadline(view, large)
+    assert offer is not None
+    assert POLICY.judge(view, replace(large, deadline_seconds=offer)).admitted
+
+
 def test_a_tail_that_others_are_planned_into_is_cut_off(make) -> None:
     """The first job ran ahead of its plan: of its ten seconds it needs three."""
     ahead = make.job("job-0", make.table({1: 1.0}), 3.0, 10.0, workers=1, plan=((0.0, 10.0, 1),))

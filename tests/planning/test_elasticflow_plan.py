@@ -395,6 +395,15 @@ def test_room_for_stops_is_taken_from_nobody(make) -> None:
         assert projected_finish(job, plan, 0.0) <= job.deadline_seconds
 
 
+def test_a_plan_made_anew_cuts_off_the_tail_that_it_is_made_into(make) -> None:
+    # The first ran ahead: of its ten seconds it needs three, and room for two stops.
+    table = make.table({1: 1.0}, stop=1.0)
+    ahead = make.job("job-0", table, 3.0, 30.0, workers=1, plan=((0.0, 10.0, 1),))
+    bare = make.job("job-1", table, 9.0, 30.0, plan=((10.0, 20.0, 1),))
+    answer = POLICY.plan(ClusterView(0.0, 1, 1, (ahead, bare)))
+    assert answer.plans == {"job-0": ((0.0, 5.0, 1),), "job-1": ((5.0, 17.0, 1),)}
+
+
 def test_who_waits_gets_its_smallest_size_before_a_promised_job_gets_more(make) -> None:
     table = make.table({1: 1.0, 2: 2.0, 4: 4.0})
     view, _ = promised(POLICY, ClusterView(0.0, 4, 4, ()), make.job("job-0", table, 5.0, 10.0))

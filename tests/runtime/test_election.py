@@ -79,6 +79,16 @@ def test_a_standby_that_never_led_follows_with_a_term_above_that_of_whom_it_foll
         assert group.with_members(*returning) == "c"
 
 
+def test_an_old_lead_that_nobody_followed_up_begins_a_new_term() -> None:
+    group = Group()
+    assert group.with_members("z") == "z"
+    assert group.with_members("b", "c", "z") == "z"
+    assert group.with_members("b", "c") == "b"
+    # Both leaders were away; the first is back, beside one that heard of the second.
+    assert group.with_members("c", "z") == "z"
+    assert group.with_members("b", "c", "z") == "z"
+
+
 def test_members_in_one_process_remember_for_themselves() -> None:
     one, two = LeadAssignor.for_one_member(), LeadAssignor.for_one_member()
     group = Group()

@@ -13,15 +13,9 @@ from resilin.contracts import events as ev
 from resilin.contracts.record import LogEntry
 from resilin.eventlog.memory import MemoryLog
 from resilin.simulation.cluster import Physics
-from resilin.simulation.recorded import RecordedWorld
+from resilin.simulation.recorded import RecordedWorld, run_again
 from resilin.simulation.simulation import Simulation, deciders
 from resilin.simulation.what_if import Circumstances, recorded_commands, under
-
-
-def again(entries: Sequence[LogEntry]) -> list[LogEntry]:
-    log = MemoryLog()
-    Simulation(log, list(recorded_commands(entries)), RecordedWorld(entries)).run()
-    return list(log.read())
 
 
 def decided(entries: Sequence[LogEntry]) -> list[tuple[float, ev.Event | ev.UnknownEvent]]:
@@ -46,7 +40,7 @@ def generation_of(event: Any) -> tuple[str, int]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_world_gives_the_same_decisions(kind: str, seed: int) -> None:
     entries = recorded(kind, seed)
-    repeated = again(entries)
+    repeated = run_again(entries)
     assert decided(repeated) == decided(entries)
     assert verify(repeated, deciders()).sound
 
@@ -55,12 +49,24 @@ def test_what_was_measured_is_measured_again() -> None:
     noise = dict.fromkeys(("resnet50", "bert", "gpt2", "vgg16"), ((0.0, 40.0), (0.3, 400.0)))
     physics = Physics(gradient_noise=noise, throughput_noise=0.1)
     entries = run(scenario(policy="pollux"), physics)
-    repeated = again(entries)
+    repeated = run_again(entries)
     assert decided(repeated) == decided(entries)
     for measured in (ev.GradientNoiseMeasured, ev.ThroughputMeasured):
         facts = facts_of(entries, measured)
         assert facts
         assert facts_of(repeated, measured) == facts
+
+
+def test_where_all_is_decided_otherwise_it_ends_with_the_log() -> None:
+    # Nobody ever trains, and plans are looked at again and again.
+    entries = [
+        entry
+        for entry in recorded("costly stops", 1)
+        if not facts_of([entry], ev.GenerationSwitched, ev.JobCompleted)
+    ]
+    repeated = run_again(entries)
+    assert not facts_of(repeated, ev.JobCompleted)
+    assert repeated[-1].record.timestamp <= entries[-1].record.timestamp
 
 
 def test_nothing_happens_that_was_not_asked_for() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,6 +22,7 @@ from resilin.embedded.topics import LocalTopicReader, LocalTopicWriter
 from resilin.eventlog.sqlite import SqliteLog
 from resilin.eventlog.sqlite_topic import SqliteTopic
 from resilin.executor.backend import WorkerBackend
+from resilin.kernel.software import SOFTWARE
 from resilin.runtime.clock import Clock
 from resilin.runtime.http import http_running
 from resilin.runtime.metrics import ServiceMetrics
@@ -67,7 +67,7 @@ async def run_home(
                 service,
                 instance=f"{service}-embedded",
                 cell=CELL,
-                version=importlib.metadata.version("resilin"),
+                version=SOFTWARE,
                 clock=clock,
             )
             return [observers[service]]

@@ -62,9 +62,8 @@ class Fence:
         if not self.counts(record):
             return False
         if record.nature == "claim":
-            software = "".join(
-                event.software for event in record.events if isinstance(event, LeadershipClaimed)
-            )
+            claimed = (event for event in record.events if isinstance(event, LeadershipClaimed))
+            software = next((event.software for event in claimed), "")
             self.leases[record.service] = Lease(record.epoch, record.basis, entry.offset, software)
         else:
             self.leases[record.service].basis = record.basis

@@ -108,8 +108,8 @@ def cut_back(
                 tails[job.job_id] = ((max(tail[0][0], end), *tail[0][1:]), *tail[1:])
     if not tails:
         return {}
-    plans = (*standing.items(), *changed.items(), *((f"{job} tail", tails[job]) for job in tails))
-    profile = CapacityProfile.after(view.now_seconds, view.promised_gpus, dict(plans).values())
+    claimed = (*{**standing, **changed}.values(), *tails.values())
+    profile = CapacityProfile.after(view.now_seconds, view.promised_gpus, claimed)
     return {} if profile.least() >= 0 else {job_id: standing[job_id] for job_id in tails}
 
 
@@ -212,8 +212,6 @@ def with_allowances(view: ClusterView, plans: Mapping[str, Plan]) -> dict[str, P
             continue
         others = (other for job_id, other in renewed.items() if job_id != job.job_id)
         profile = CapacityProfile.after(now, view.promised_gpus, others)
-        if profile.least() < 0:
-            break
         found = minimum_satisfactory_share(
             job, profile, promise_limit(view, job), allowance_seconds=full
         )

@@ -7,7 +7,6 @@ starts it again, and it finds its state in the log.
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,6 +20,7 @@ from resilin.contracts.topics import DEADLETTER
 from resilin.eventlog.kafka import AsyncTopicReader, AsyncTopicWriter, KafkaConnection
 from resilin.kernel.decider import Decider
 from resilin.kernel.host import Role
+from resilin.kernel.software import SOFTWARE
 from resilin.runtime.clock import Clock, WallClock
 from resilin.runtime.election import GroupElection
 from resilin.runtime.http import http_running
@@ -113,7 +113,7 @@ async def _run(decider: Decider[Any], settings: ServiceSettings, make_inputs: Ma
         decider.service,
         instance=settings.instance,
         cell=settings.cell,
-        version=importlib.metadata.version("resilin"),
+        version=SOFTWARE,
         clock=clock,
         per_job=settings.per_job_metrics,
     )

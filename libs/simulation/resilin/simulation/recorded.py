@@ -2,9 +2,7 @@
 
 Services that are given the commands of a log and its world again decide everything anew, each
 from what the others decide. If they decide as they did, the log follows from its commands and
-its world alone::
-
-    Simulation(MemoryLog(), list(recorded_commands(entries)), RecordedWorld(entries)).run()
+its world alone: :func:`run_again` shows whether it does.
 
 Nothing happens that was not asked for: what a generation of workers did waits until that
 generation is placed. So the world of a log whose decisions come out otherwise stands still.
@@ -14,17 +12,32 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from resilin.cell.state import CellState, evolve_cell
 from resilin.contracts import events as ev
 from resilin.contracts.record import LogEntry
 from resilin.contracts.telemetry import StepSample
+from resilin.eventlog.memory import MemoryLog
 from resilin.executor.decider import Instruction
 from resilin.kernel.fencing import Fence
 from resilin.simulation.cluster import Report
+from resilin.simulation.simulation import Simulation
+from resilin.simulation.what_if import recorded_commands
 
-__all__ = ["RecordedWorld"]
+__all__ = ["RecordedWorld", "run_again"]
+
+
+def run_again(entries: Sequence[LogEntry]) -> list[LogEntry]:
+    """Return the log of the same commands in the same world, every decision made anew.
+
+    It ends when the recorded one ends: where decisions come out otherwise the world stands
+    still, and plans would be looked at again for ever.
+    """
+    log = MemoryLog()
+    simulation = Simulation(log, list(recorded_commands(entries)), RecordedWorld(entries))
+    simulation.run(max((entry.record.timestamp for entry in entries), default=0.0))
+    return list(log.read())
 
 
 class RecordedWorld:

@@ -190,9 +190,9 @@ class Simulation:
         self._late: list[tuple[float, int, Report]] = []
         self.now_seconds = commands[0].at_seconds if commands else 0.0
         self.world: World = (
-            world
-            if not isinstance(world, Physics)
-            else SimulatedCluster(world, _Truth(commands, unknown_curves))
+            SimulatedCluster(world, _Truth(commands, unknown_curves))
+            if isinstance(world, Physics)
+            else world
         )
         self.instances: dict[str, list[Instance]] = {}
         for decider in make_deciders():

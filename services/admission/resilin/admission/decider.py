@@ -33,8 +33,6 @@ __all__ = ["AdmissionDecider", "Verdict", "judge_submission"]
 
 Verdict = ev.JobAdmitted | ev.JobRejected | ev.ProfileRequested
 
-_OUT_OF_REACH = "not even an empty cell could finish it by its deadline"
-
 
 class AdmissionDecider:
     """The core of the admission service."""
@@ -213,7 +211,7 @@ def _refused(
         )
     else:
         reason = RejectionReason.DEADLINE_UNREACHABLE
-        message = _OUT_OF_REACH
+        message = "not even an empty cell could finish it by its deadline"
     return _rejected(job, reason, message, earliest, refusal.minimum_workers)
 
 
@@ -255,7 +253,9 @@ def _judge_deadline(views: _Views, job_id: str, deadline_seconds: float) -> ev.E
         )
     earliest = policy.earliest_deadline(view, asked)
     views.add(name, candidate, {})
-    why = "the capacity until then is promised" if answer.reachable else _OUT_OF_REACH
+    why = "not even an empty cell could finish it by then"
+    if answer.reachable:
+        why = "the capacity until then is promised"
     return ev.DeadlineChangeRejected(
         job_id=job_id,
         message=f"{why}; the old deadline stands",

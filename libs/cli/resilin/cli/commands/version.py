@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import platform
-from importlib import metadata
 
 import click
 
 from resilin.cli.output import OutputFormat, emit, example, output_option
+from resilin.kernel.software import SOFTWARE
 
 __all__ = ["command"]
 
@@ -16,6 +16,5 @@ __all__ = ["command"]
 @output_option
 def command(output_format: OutputFormat) -> None:
     """Print the version."""
-    version = metadata.version("resilin")
-    answer = {"resilin": version, "python": platform.python_version()}
-    emit(output_format, answer, [f"resilin {version} (Python {answer['python']})"])
+    answer = {"resilin": SOFTWARE, "python": platform.python_version()}
+    emit(output_format, answer, [f"resilin {SOFTWARE} (Python {answer['python']})"])
